@@ -1,0 +1,53 @@
+"""Turn an output folder into a run: a new one, the same one continued, or a refusal.
+
+runs/tiny holding recipe.yaml of the same recipe      ->  True: go on
+runs/tiny holding another recipe, or something else   ->  ValueError: one line that says what differs
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from hfbert.training.options import resolve
+
+RECIPE = "recipe.yaml"
+# What may change between the pieces of a run: none of it changes a number.
+FREE = {
+    "dataloader_num_workers",
+    "hub_model_id",
+    "hub_private_repo",
+    "output_dir",
+    "overwrite_output_dir",
+    "per_device_eval_batch_size",
+    "push_to_hub",
+    "report_to",
+    "save_steps",
+    "save_total_limit",
+}
+
+
+def check_run(output_dir: Path, options: Sequence[object], overwrite: bool) -> bool:
+    """Whether the folder holds this very recipe, to be continued; nothing is written.
+
+    ValueError when it holds another run (naming a key that differs), other files, or cannot be written.
+    """
+    standing = next(path for path in (output_dir, *output_dir.absolute().parents) if path.exists())
+    if not standing.is_dir() or not os.access(standing, os.W_OK | os.X_OK):
+        raise ValueError(f"--output_dir {output_dir} cannot be written: {standing} does not allow it")
+    recorded = output_dir / RECIPE
+    if not recorded.exists():
+        if output_dir.exists() and any(output_dir.iterdir()):
+            raise ValueError(f"--output_dir {output_dir} holds other files and no run: name an empty folder")
+        return False
+    there = yaml.safe_load(recorded.read_text(encoding="utf-8"))
+    here = yaml.safe_load(resolve(options))
+    differing = [key for key in sorted(here) if key not in FREE and there.get(key) != here[key]]
+    if differing and not overwrite:
+        key = differing[0]
+        raise ValueError(
+            f"--output_dir {output_dir} holds a run of another recipe ({key}: {there.get(key)} there, "
+            f"{here[key]} here): name another folder, or add --overwrite_output_dir true"
+        )
+    return not overwrite
