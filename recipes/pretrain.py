@@ -1,0 +1,360 @@
+"""Raw text -> a BERT that fills masks: corpus, tokenizer, pairs, masks, training, model folder, report.
+
+accelerate launch recipes/pretrain.py --config recipes/pretrain/tiny.yaml
+->  runs/tiny/model (for `from_pretrained`), metrics.jsonl, curves.png, a table and ten guesses on the screen
+"""
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+import torch
+from accelerate.accelerator import Accelerator
+from huggingface_hub.errors import StrictDataclassError
+from rich.console import Console
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from hfbert import DataCollatorForPreTraining, HFBertConfig, HFBertForPreTraining
+from hfbert.data.corpus import CorpusOptions, read_documents
+from hfbert.data.masking import MaskingOptions
+from hfbert.data.pairs import PairOptions, SentencePairs, pair_statistics
+from hfbert.data.sentences import split_sentences
+from hfbert.data.tokenizer import (
+    TokenizedCorpus,
+    TokenizerOptions,
+    load_tokenizer,
+    save_tokenizer,
+    tokenize_corpus,
+    train_tokenizer,
+)
+from hfbert.hub import push_model, write_model_card
+from hfbert.training.checkpoint import latest_checkpoint
+from hfbert.training.loop import TrainingLoop, TrainOptions, make_accelerator
+from hfbert.training.optim import OptimOptions
+from hfbert.training.options import parse_options, run, save_resolved
+from hfbert.training.pretraining import PretrainingTask, constant_baselines, evaluate
+from hfbert.training.report import guesses_table, plot_curves, read_metrics, results_table
+from hfbert.training.run_folder import RECIPE, check_run
+
+
+@dataclass(kw_only=True)
+class ModelOptions:
+    """The encoder's shape; everything else is as in HFBertConfig."""
+
+    hidden_size: int = HFBertConfig.hidden_size  # width of a position
+    num_hidden_layers: int = HFBertConfig.num_hidden_layers  # layers
+    num_attention_heads: int = HFBertConfig.num_attention_heads  # heads a layer
+    intermediate_size: int = HFBertConfig.intermediate_size  # width of the feed-forward part
+    hidden_dropout_prob: float = HFBertConfig.hidden_dropout_prob  # dropout of states
+    attention_probs_dropout_prob: float = HFBertConfig.attention_probs_dropout_prob  # dropout of attention
+    initializer_range: float = HFBertConfig.initializer_range  # standard deviation of initial weights
+
+    def __post_init__(self) -> None:
+        try:
+            HFBertConfig(**asdict(self))
+        except StrictDataclassError as error:
+            reason = str(error).splitlines()[-1].strip()
+            raise ValueError(reason.removeprefix("ValueError: ")) from error
+
+
+@dataclass(kw_only=True)
+class RecipeOptions:
+    """What is this recipe's own."""
+
+    validation_split_percentage: float = 2.0  # share of documents held out for evaluation, in percent
+    overwrite_output_dir: bool = False  # throw away the run in output_dir
+    push_to_hub: bool = False  # upload output_dir/model when the run ends
+    hub_model_id: str | None = None  # repository to upload to; none: the name of output_dir
+    hub_private_repo: bool = False  # make a new repository private
+
+    def __post_init__(self) -> None:
+        if not 0 < self.validation_split_percentage < 100:
+            share = self.validation_split_percentage
+            raise ValueError(f"validation_split_percentage={share} must be above 0 and below 100")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All options of the run, each under the room it belongs to."""
+
+    corpus: CorpusOptions
+    tokenizer: TokenizerOptions
+    pairs: PairOptions
+    masking: MaskingOptions
+    model: ModelOptions
+    optim: OptimOptions
+    train: TrainOptions
+    own: RecipeOptions
+
+    @property
+    def output_dir(self) -> Path:
+        return Path(self.train.output_dir)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    started = time.perf_counter()
+    kinds = get_type_hints(Recipe).values()
+    options = parse_options(*kinds, argv=argv, description="Raw text -> a BERT that fills masks.")
+    recipe = Recipe(*options)
+    transformers_logging.set_verbosity_error()
+    accelerator = make_accelerator(recipe.train)
+    with accelerator.main_process_first():
+        if accelerator.is_main_process:
+            open_run(recipe, options)
+    tokenizer = load_tokenizer(str(recipe.output_dir / "text" / "tokenizer"))
+    corpus = TokenizedCorpus.load(recipe.output_dir / "text" / "corpus")
+    train_rows, held_out_rows = make_rows(recipe, tokenizer, corpus)
+    accelerator.print(f"training: {pair_statistics(train_rows)}\nheld out: {pair_statistics(held_out_rows)}")
+
+    held_out = collate_held_out(recipe, tokenizer, held_out_rows)
+    loop = make_loop(accelerator, recipe, tokenizer, train_rows, held_out)
+    loop.run()
+    if accelerator.is_main_process:
+        finish(recipe, accelerator.unwrap_model(loop.model), tokenizer, corpus, time.perf_counter() - started)
+    accelerator.end_training()
+
+
+def open_run(recipe: Recipe, options: Sequence[object]) -> None:
+    """Make the run's folder with its recipe and its text, or go on with the one that is there."""
+    folder = recipe.output_dir
+    continues = check_run(folder, options, recipe.own.overwrite_output_dir)
+    if continues and (folder / "text").exists():
+        return
+    tokenizer, corpus = prepare_text(recipe)
+    make_rows(recipe, tokenizer, corpus)  # refuses a text that gives no pairs, before anything is written
+    if folder.exists() and not continues:
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_resolved(options, folder / RECIPE)
+    partial = folder / ".text.partial"
+    save_tokenizer(tokenizer, partial / "tokenizer")
+    corpus.save(partial / "corpus")
+    partial.rename(folder / "text")
+
+
+def prepare_text(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, TokenizedCorpus]:
+    """Read the corpus, train or load the tokenizer, and turn every sentence into ids."""
+    print(f"reading {recipe.corpus.corpus}")
+    documents = list(read_documents(recipe.corpus))
+    if recipe.tokenizer.tokenizer is not None:
+        tokenizer = load_tokenizer(recipe.tokenizer.tokenizer)
+    else:
+        print(f"training a tokenizer of {recipe.tokenizer.vocab_size:,} pieces")
+        sentences = (sentence for document in documents for sentence in split_sentences(document))
+        tokenizer = train_tokenizer(sentences, recipe.tokenizer, model_max_length=recipe.pairs.max_length)
+    tokenizer.model_max_length = recipe.pairs.max_length
+    corpus, report = tokenize_corpus(documents, tokenizer)
+    print(report)
+    return tokenizer, corpus
+
+
+def split_documents(recipe: Recipe, corpus: TokenizedCorpus) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of the documents that are trained on and of those held out."""
+    order = np.random.default_rng(recipe.train.seed).permutation(len(corpus))
+    num_held_out = max(2, round(len(corpus) * recipe.own.validation_split_percentage / 100))
+    if len(corpus) - num_held_out < 2:
+        raise ValueError(
+            f"--corpus {recipe.corpus.corpus} has {len(corpus)} documents: 4 are needed, 2 of them held out. "
+            "A blank line ends a document"
+        )
+    return np.sort(order[num_held_out:]), np.sort(order[:num_held_out])
+
+
+def make_rows(
+    recipe: Recipe, tokenizer: PreTrainedTokenizerBase, corpus: TokenizedCorpus
+) -> tuple[SentencePairs, SentencePairs]:
+    """Pairs of the documents trained on, and of those held out."""
+    ids = (tokenizer.cls_token_id, tokenizer.sep_token_id, recipe.train.seed)
+    trained, held_out = split_documents(recipe, corpus)
+    return (
+        SentencePairs(corpus, recipe.pairs, *ids, documents=trained),
+        SentencePairs(corpus, recipe.pairs, *ids, documents=held_out),
+    )
+
+
+def make_collator(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> DataCollatorForPreTraining:
+    return DataCollatorForPreTraining(tokenizer, **asdict(recipe.masking), seed=recipe.train.seed)
+
+
+def collate_held_out(
+    recipe: Recipe, tokenizer: PreTrainedTokenizerBase, rows: SentencePairs
+) -> list[dict[str, Tensor]]:
+    """The held-out batches, masked once and for all so that evaluations can be compared."""
+    collate, size = make_collator(recipe, tokenizer), recipe.train.per_device_eval_batch_size
+    # Neighbours in length share a batch: less padding.
+    order = sorted(range(len(rows)), key=rows.length)
+    starts = range(0, len(rows), size)
+    batches = [collate([rows[sample] for sample in order[start : start + size]]) for start in starts]
+    return [{name: value for name, value in batch.items() if name != "sample_id"} for batch in batches]
+
+
+def make_loop(
+    accelerator: Accelerator,
+    recipe: Recipe,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: SentencePairs,
+    held_out: list[dict[str, Tensor]],
+) -> TrainingLoop:
+    """The model, new or from the newest complete checkpoint, and the loop that trains it."""
+    checkpoint, passed_over = latest_checkpoint(recipe.output_dir)
+    for line in passed_over:
+        accelerator.print(f"warning: {line}")
+    torch.manual_seed(recipe.train.seed)
+    if checkpoint is None:
+        model = HFBertForPreTraining(make_config(recipe, tokenizer))
+    else:
+        model = HFBertForPreTraining.from_pretrained(checkpoint, dtype=torch.float32)
+    if recipe.train.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    accelerator.print(f"model: {model.num_parameters():,} parameters on {accelerator.device}")
+
+    def save_model(folder: Path) -> None:
+        accelerator.unwrap_model(loop.model).save_pretrained(folder)
+        save_tokenizer(tokenizer, folder)
+
+    baselines = constant_baselines(held_out)
+    loop = TrainingLoop(
+        accelerator,
+        model,
+        rows,
+        make_collator(recipe, tokenizer),
+        PretrainingTask(),
+        recipe.train,
+        recipe.optim,
+        save_model,
+        evaluate=lambda model: evaluate(accelerator, model, held_out) | baselines,
+    )
+    accelerator.init_trackers("tensorboard")
+    if checkpoint is not None:
+        warning = loop.resume(checkpoint)
+        accelerator.print(
+            f"continuing from {checkpoint}", *[f"warning: {warning}"] if warning else [], sep="\n"
+        )
+    return loop
+
+
+def make_config(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> HFBertConfig:
+    return HFBertConfig(
+        vocab_size=len(tokenizer),
+        max_position_embeddings=recipe.pairs.max_length,
+        pad_token_id=tokenizer.pad_token_id,
+        sparse_prediction=True,
+        **asdict(recipe.model),
+    )
+
+
+def finish(
+    recipe: Recipe,
+    model: HFBertForPreTraining,
+    tokenizer: PreTrainedTokenizerBase,
+    corpus: TokenizedCorpus,
+    seconds: float,
+) -> None:
+    """Write the model folder, its card and the curves, and show what came out."""
+    metrics = read_metrics(recipe.output_dir / "metrics.jsonl")
+    results = list_results(metrics[-1])
+    facts = list_facts(recipe, model, tokenizer, corpus, metrics, seconds)
+    model.config.sparse_prediction = False  # whoever loads it gets logits of stock shapes
+    partial = recipe.output_dir / ".model.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    model.save_pretrained(partial)
+    save_tokenizer(tokenizer, partial)
+    name = recipe.own.hub_model_id or recipe.output_dir.resolve().name
+    guesses = guess_held_out(recipe, model, tokenizer, corpus)
+    write_model_card(partial, name, facts, results, example=guesses[0]["text"] if guesses else "[MASK]")
+    shutil.rmtree(recipe.output_dir / "model", ignore_errors=True)
+    partial.rename(recipe.output_dir / "model")
+    plot_curves(metrics, recipe.output_dir / "curves.png", title=name)
+
+    console = Console()
+    console.print(results_table(results, facts, title=f"Held-out results of {name}"))
+    console.print(
+        guesses_table(guesses, title="Held-out sentences, their masked words and the model's guesses")
+    )
+    console.print(f"model: {recipe.output_dir / 'model'}   curves: {recipe.output_dir / 'curves.png'}")
+    if recipe.own.push_to_hub:
+        console.print(push_model(recipe.output_dir / "model", name, recipe.own.hub_private_repo))
+
+
+def list_results(last: Mapping[str, Any]) -> list[tuple[str, float, float | None]]:
+    """(metric, value, baseline or None) of the last evaluation."""
+    names = ("masked_loss", "masked_accuracy", "next_sentence_loss", "next_sentence_accuracy")
+    return [
+        (name.replace("_", " "), last[f"eval_{name}"], last.get(f"eval_{name}_baseline"))
+        for name in names
+        if f"eval_{name}" in last
+    ]
+
+
+def list_facts(
+    recipe: Recipe,
+    model: HFBertForPreTraining,
+    tokenizer: PreTrainedTokenizerBase,
+    corpus: TokenizedCorpus,
+    metrics: list[dict[str, Any]],
+    seconds: float,
+) -> dict[str, str]:
+    """What a reader of the table or the card wants to know of the run."""
+    speeds = [row["tokens_per_second"] for row in metrics if "tokens_per_second" in row]
+    shape, train = recipe.model, recipe.train
+    return {
+        "corpus": f"{recipe.corpus.corpus}: {len(corpus):,} documents, {corpus.num_tokens:,} tokens",
+        "vocabulary": f"{len(tokenizer):,} pieces",
+        "model": f"{shape.num_hidden_layers} layers of {shape.hidden_size}",
+        "parameters": f"{model.num_parameters():,}",
+        "sequences": f"up to {recipe.pairs.max_length} tokens, {train.global_batch_size} a step",
+        "masking": f"{recipe.masking.mlm_probability:.0%} of tokens",
+        "learning rate": f"{recipe.optim.learning_rate:g}",
+        "steps": f"{metrics[-1]['step']:,}, {metrics[-1]['epoch'] + 1} epochs begun",
+        "speed": f"{np.median(speeds):,.0f} tokens/s",
+        "time": f"{seconds / 60:.1f} minutes in all",
+    }
+
+
+def choose_sentences(recipe: Recipe, corpus: TokenizedCorpus, count: int) -> list[list[int]]:
+    """The first sentence of a readable length in each of `count` held-out documents, as ids."""
+    _, held_out = split_documents(recipe, corpus)
+    lengths = np.diff(corpus.sentence_offsets)
+    is_readable = (lengths >= 8) & (lengths <= min(24, recipe.pairs.max_length - 2))
+    chosen = []
+    for document in np.random.default_rng(0).permutation(held_out):
+        first, last = corpus.document_offsets[document : document + 2]
+        readable = np.flatnonzero(is_readable[first:last])
+        if len(readable):
+            start, end = corpus.sentence_offsets[first + readable[0] :][:2]
+            chosen.append(corpus.tokens[start:end].tolist())
+    return chosen[:count]
+
+
+@torch.no_grad()
+def guess_held_out(
+    recipe: Recipe, model: HFBertForPreTraining, tokenizer: PreTrainedTokenizerBase, corpus: TokenizedCorpus
+) -> list[dict[str, Any]]:
+    """Ten held-out sentences with some pieces masked, and the likeliest pieces at each mask."""
+    collate = DataCollatorForPreTraining(tokenizer, mask_replace_prob=1.0, random_replace_prob=0.0)
+    model.eval()
+    rows = []
+    for sentence in choose_sentences(recipe, corpus, count=10):
+        batch = collate([{"input_ids": [tokenizer.cls_token_id, *sentence, tokenizer.sep_token_id]}])
+        labels = batch.pop("labels")[0]
+        masked = labels != -100
+        logits = model(**batch.to(model.device)).prediction_logits[0, masked]
+        likeliest = logits.softmax(-1).topk(3)
+        guesses = [
+            list(zip(tokenizer.convert_ids_to_tokens(ids), probabilities, strict=True))
+            for ids, probabilities in zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
+        ]
+        text = tokenizer.decode(batch["input_ids"][0, 1:-1])
+        truths = tokenizer.convert_ids_to_tokens(labels[masked].tolist())
+        rows.append({"text": text, "truths": truths, "guesses": guesses})
+    return rows
+
+
+if __name__ == "__main__":
+    run(main)
