@@ -103,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parse_options(*kinds, argv=argv, description="Raw text -> a BERT that fills masks.")
     recipe = Recipe(*options)
     transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()  # one bar, the training's, is enough
     accelerator = make_accelerator(recipe.train)
     with accelerator.main_process_first():
         if accelerator.is_main_process:

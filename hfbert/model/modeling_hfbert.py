@@ -36,6 +36,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_hfbert import HFBertConfig
 
+ALIGNMENT = 64  # bytes; where PyTorch itself puts a tensor
 IGNORE = -100  # the label of positions without a loss, as everywhere in PyTorch and transformers
 
 
@@ -379,6 +380,20 @@ class HFBertPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["HFBertEmbeddings", "HFBertLayer"]
     _can_record_outputs = {"hidden_states": HFBertLayer, "attentions": HFBertSelfAttention}
 
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """As in transformers, and then bit for bit the model that was saved.
+
+        Weights mapped from a file begin at odd addresses, where matrix products round differently in the last
+        bit; those are copied to memory of their own.
+        """
+        loaded = super().from_pretrained(*args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded  # with output_loading_info
+        for parameter in model.parameters():
+            if parameter.device.type == "cpu" and parameter.data_ptr() % ALIGNMENT:
+                parameter.data = parameter.data.clone()
+        return loaded
+
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, HFBertLMPredictionHead):
@@ -449,11 +464,15 @@ class HFBertModel(HFBertPreTrainedModel):
 
     def _checked_words(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         if input_ids is not None and inputs_embeds is None:
-            check_ids("token id", input_ids, self.embeddings.word_embeddings)
-            return input_ids
-        if inputs_embeds is not None and input_ids is None:
-            return inputs_embeds
-        raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
+            words = input_ids
+            check_ids("token id", words, self.embeddings.word_embeddings)
+        elif inputs_embeds is not None and input_ids is None:
+            words = inputs_embeds
+        else:
+            raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
+        if not is_traced() and words.numel() == 0:
+            raise ValueError(f"nothing to encode: {words.shape[0]} sequences of {words.shape[1]} positions")
+        return words
 
     def _token_types(self, token_type_ids: Tensor | None, words: Tensor) -> Tensor:
         if token_type_ids is None:
@@ -506,7 +525,7 @@ class HFBertModel(HFBertPreTrainedModel):
         """Fewer queries than keys go through eager and sdpa; other implementations want them equal."""
         if needed is None or tokens is None or self.config._attn_implementation not in ("eager", "sdpa"):
             return None
-        return Reading.at(needed, tokens)
+        return Reading.at(needed, tokens) if bool(needed.any()) else None  # sdpa refuses a grid of no queries
 
     def _prepared_mask(
         self, attention_mask: Tensor | None, tokens: Rows | None, words: Tensor, output_attentions: bool

@@ -8,10 +8,11 @@ divided by the items of the whole global batch: processes, micro-batches and a r
 """
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -57,26 +58,24 @@ class TrainOptions:
     fp16: bool = False  # compute in float16 with a loss scale, on GPU only
     gradient_checkpointing: bool = False  # less memory, about a third more time
     dataloader_num_workers: int = 0  # processes that prepare batches
+    num_threads: int | None = None  # CPU threads of a process; none: its share of the cores
     report_to: Literal["tensorboard", "trackio", "wandb", "none"] = "tensorboard"  # where metrics also go
 
     def __post_init__(self) -> None:
         budgets = [self.max_steps, self.num_train_epochs, self.max_minutes]
         if sum(budget is not None for budget in budgets) != 1:
             raise ValueError("max_steps, num_train_epochs, max_minutes: give exactly one of them")
-        for name in ("max_steps", "num_train_epochs", "max_minutes", "per_device_train_batch_size"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name}={value} must be above 0")
-        for name in ("global_batch_size", "per_device_eval_batch_size", "logging_steps", "eval_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be 1 or more")
-        for name in ("save_steps", "save_total_limit"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be 1 or more")
         if self.bf16 and self.fp16:
             raise ValueError("bf16, fp16: give one of them")
-        if self.dataloader_num_workers < 0 or self.seed < 0:
-            raise ValueError("dataloader_num_workers and seed must be 0 or more")
+        least = dict.fromkeys(("dataloader_num_workers", "seed"), 0)
+        for field in fields(self):
+            value = getattr(self, field.name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if field.name in ("num_train_epochs", "max_minutes"):
+                if is_number and not 0 < value < math.inf:
+                    raise ValueError(f"{field.name}={value} must be above 0")
+            elif is_number and value < least.get(field.name, 1):
+                raise ValueError(f"{field.name}={value} must be {least.get(field.name, 1)} or more")
 
 
 class Task(Protocol):
@@ -106,6 +105,10 @@ def make_accelerator(options: TrainOptions) -> Accelerator:
     tracker = None if options.report_to == "none" else options.report_to
     folders = ProjectConfiguration(options.output_dir, logging_dir=f"{options.output_dir}/logs")
     accelerator = Accelerator(mixed_precision=precision, log_with=tracker, project_config=folders)
+    # `accelerate launch` without a configuration leaves a process one thread, whatever the machine has.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share = cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    torch.set_num_threads(options.num_threads or max(1, share))
     if accelerator.mixed_precision == "fp16" and accelerator.device.type == "cpu":
         raise ValueError("fp16 needs a GPU: on a CPU use --bf16 true, or neither for float32")
     share_of_global_batch(options, accelerator.num_processes)
@@ -195,10 +198,6 @@ class TrainingLoop:
         self.save_model, self.evaluate = save_model, evaluate
         self.micro = share_of_global_batch(options, accelerator.num_processes)
         self.schedule = self._make_schedule()
-        for parameter in model.parameters():
-            # Weights mapped from a file lie on other boundaries than fresh ones, which changes the last bit
-            # of a matrix product, and a resumed run with it.
-            parameter.data = parameter.data.clone()
         self.model, self.optimizer = accelerator.prepare(model, build_optimizer(model, optim_options))
         self.position = Position()
         self.sums: dict[str, Tensor] = {}

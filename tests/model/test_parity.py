@@ -1,6 +1,5 @@
 """hfbert against stock BERT, the oracle: weights, logits, losses, states, maps and gradients are the same."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,15 +24,6 @@ MASKS = {
     "an empty row": [[1, 1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1]],
 }
 Inputs = dict[str, Any]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tensors this small gain nothing from a second thread, and on busy cores wait for it."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Pair(Protocol):

@@ -1,7 +1,11 @@
 """The training loop: order, dealing, normalisation and resume, against formulas and the uninterrupted run."""
 
+import os
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -81,7 +85,7 @@ def make_model(dropout: float = 0.0) -> HFBertForPreTraining:
 def make_loop(folder: Path, tokenizer: BertTokenizer, model: nn.Module, **changes: object) -> TrainingLoop:
     given = {"output_dir": str(folder), "global_batch_size": 8, "report_to": "none", "logging_steps": 1}
     options = TrainOptions(**(given | {"max_steps": 6} | changes))  # type: ignore[arg-type]
-    accelerator = Accelerator(cpu=True)
+    accelerator = Accelerator(cpu=True, mixed_precision="bf16" if options.bf16 else "no")
     held_out = [DataCollatorForPreTraining(tokenizer)([Sentences(9)[sample] for sample in range(9)])]
     held_out = [{name: value for name, value in batch.items() if name != "sample_id"} for batch in held_out]
 
@@ -224,3 +228,41 @@ def test_baselines_are_the_best_constant_guesses() -> None:
         "masked_accuracy_baseline": 0.75,
         "next_sentence_accuracy_baseline": pytest.approx(2 / 3),
     }
+
+
+def test_bfloat16_trains_as_float32_does(tmp_path: Path, tokenizer: BertTokenizer) -> None:
+    losses = []
+    for precision in (False, True):
+        AcceleratorState._reset_state(reset_partial_state=True)
+        folder = tmp_path / str(precision)
+        make_loop(folder, tokenizer, make_model(), max_steps=50, bf16=precision, eval_steps=50).run()
+        losses.append(read_metrics(folder / "metrics.jsonl")[-1]["eval_loss"])
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
+
+
+@pytest.mark.parametrize("wanted", [None, 1])
+def test_a_process_takes_its_share_of_the_cores(tmp_path: Path, wanted: int | None) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # as `accelerate launch` leaves it
+    options = TrainOptions(output_dir=str(tmp_path), global_batch_size=8, max_steps=1, num_threads=wanted)
+    make_accelerator(replace(options, report_to="none"))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    assert torch.get_num_threads() == (wanted or cores)
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_steps": None}, "exactly one"),
+        ({"max_minutes": 1.0}, "exactly one"),
+        ({"max_steps": 0}, "max_steps=0 must be 1 or more"),
+        ({"max_steps": None, "max_minutes": float("inf")}, "max_minutes=inf must be above 0"),
+        ({"seed": -1}, "seed=-1 must be 0 or more"),
+        ({"logging_steps": 0}, "logging_steps=0"),
+        ({"bf16": True, "fp16": True}, "bf16, fp16: give one"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        TrainOptions(**({"output_dir": "x", "global_batch_size": 8, "max_steps": 1} | changes))
