@@ -1,6 +1,6 @@
 """Turn a finished run into a model folder's card, and the folder into a Hub repository.
 
-runs/tiny/model + {"masked accuracy": 0.31}  ->  runs/tiny/model/README.md  ->  https://huggingface.co/you/tiny
+runs/tiny/model + {"masked accuracy": 0.31}  ->  runs/tiny/model/README.md  ->  you/tiny on the Hub
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ CARD = """---
 # {name}
 
 A BERT encoder (Devlin et al. 2018) pretrained from raw text with masked language modelling and next sentence
-prediction by [hfbert](https://pypi.org/project/hfbert/).
+prediction by hfbert.
 一个用 hfbert 从原始文本预训练的 BERT 编码器：掩码语言模型加下一句预测。
 
 ## Use it / 用法

@@ -36,6 +36,7 @@ OTHERS = {
     "hfbert/training/": {
         *("torch", "numpy", "accelerate", "evaluate", "jsonargparse", "yaml", "matplotlib", "tqdm", "rich"),
         *("tensorboard", "scipy", "sklearn", "seqeval", "safetensors"),
+        "datasets",  # what evaluate describes its inputs with
     },
     "hfbert/__init__.py": {"transformers"},
     "hfbert/predict.py": EDGE,
