@@ -4,6 +4,8 @@ accelerate launch recipes/pretrain.py --config recipes/pretrain/tiny.yaml
 ->  runs/tiny/model (for `from_pretrained`), metrics.jsonl, curves.png, a table and ten guesses on the screen
 """
 
+import os
+import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -40,7 +42,11 @@ from hfbert.training.optim import OptimOptions
 from hfbert.training.options import parse_options, run, save_resolved
 from hfbert.training.pretraining import PretrainingTask, constant_baselines, evaluate
 from hfbert.training.report import guesses_table, plot_curves, read_metrics, results_table
-from hfbert.training.run_folder import RECIPE, check_run
+from hfbert.training.run_folder import RECIPE, check_run, make_folder
+
+# The space that decoding puts between Chinese characters, which nobody writes.
+WIDE = "[\u3000-\u303f\u3400-\u9fff\uff00-\uffef]"
+BETWEEN_WIDE = re.compile(rf"(?<={WIDE}) (?={WIDE}|\[MASK\])|(?<=\[MASK\]) (?={WIDE})")
 
 
 @dataclass(kw_only=True)
@@ -131,7 +137,7 @@ def open_run(recipe: Recipe, options: Sequence[object]) -> None:
     make_rows(recipe, tokenizer, corpus)  # refuses a text that gives no pairs, before anything is written
     if folder.exists() and not continues:
         shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     save_resolved(options, folder / RECIPE)
     partial = folder / ".text.partial"
     save_tokenizer(tokenizer, partial / "tokenizer")
@@ -304,8 +310,11 @@ def list_facts(
     """What a reader of the table or the card wants to know of the run."""
     speeds = [row["tokens_per_second"] for row in metrics if "tokens_per_second" in row]
     shape, train = recipe.model, recipe.train
+    source = recipe.corpus.corpus
+    if os.path.exists(source):
+        source = Path(source).name  # the card is for others, and where it lay is no one's business
     return {
-        "corpus": f"{recipe.corpus.corpus}: {len(corpus):,} documents, {corpus.num_tokens:,} tokens",
+        "corpus": f"{source}: {len(corpus):,} documents, {corpus.num_tokens:,} tokens",
         "vocabulary": f"{len(tokenizer):,} pieces",
         "model": f"{shape.num_hidden_layers} layers of {shape.hidden_size}",
         "parameters": f"{model.num_parameters():,}",
@@ -351,7 +360,7 @@ def guess_held_out(
             list(zip(tokenizer.convert_ids_to_tokens(ids), probabilities, strict=True))
             for ids, probabilities in zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
         ]
-        text = tokenizer.decode(batch["input_ids"][0, 1:-1])
+        text = BETWEEN_WIDE.sub("", str(tokenizer.decode(batch["input_ids"][0, 1:-1])))
         truths = tokenizer.convert_ids_to_tokens(labels[masked].tolist())
         rows.append({"text": text, "truths": truths, "guesses": guesses})
     return rows

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -103,6 +104,8 @@ def make_accelerator(options: TrainOptions) -> Accelerator:
     """Precision and trackers as asked; ValueError for fp16 without a GPU, which accelerate accepts."""
     precision = "bf16" if options.bf16 else "fp16" if options.fp16 else None  # none: as launched
     tracker = None if options.report_to == "none" else options.report_to
+    if tracker is not None and find_spec(tracker) is None:
+        raise ValueError(f"report_to={tracker}: not installed; pip install {tracker}, or --report_to none")
     folders = ProjectConfiguration(options.output_dir, logging_dir=f"{options.output_dir}/logs")
     accelerator = Accelerator(mixed_precision=precision, log_with=tracker, project_config=folders)
     # `accelerate launch` without a configuration leaves a process one thread, whatever the machine has.

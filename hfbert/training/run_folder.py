@@ -28,6 +28,16 @@ FREE = {
 }
 
 
+def make_folder(output_dir: Path) -> None:
+    """Make the folder of a run; ValueError with the flag where that cannot be done."""
+    try:
+        output_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"--output_dir {output_dir} cannot be made ({error.strerror}): name another"
+        ) from error
+
+
 def check_run(output_dir: Path, options: Sequence[object], overwrite: bool) -> bool:
     """Whether the folder holds this very recipe, to be continued; nothing is written.
 

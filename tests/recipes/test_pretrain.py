@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -98,6 +99,8 @@ def test_the_command_leaves_recipe_metrics_curves_and_a_model_for_the_hub(finish
     assert not list(run_folder.glob(".*"))
     card = (run_folder / "model/README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlibrary_name: transformers")
+    assert "| corpus | text.txt: 60 documents" in card
+    assert "/" not in re.findall(r"corpus \| (.*)", card)[0]  # where it lay is nobody's business
 
 
 def test_every_line_of_the_metrics_has_the_promised_names(finished: tuple[Path, str]) -> None:
@@ -163,6 +166,11 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(tmp_path: Path, corpus: 
     assert (tmp_path / "run/model/model.safetensors").read_bytes() == whole
 
 
+def test_guesses_show_chinese_without_the_spaces_of_decoding() -> None:
+    decoded = "我 喜 欢 [MASK] 度 学 习 ， the [MASK] cat [MASK] 。"
+    assert pretrain.BETWEEN_WIDE.sub("", decoded) == "我喜欢[MASK]度学习， the [MASK] cat [MASK]。"
+
+
 def test_an_existing_tokenizer_can_be_used(tmp_path: Path, corpus: Path, finished: tuple[Path, str]) -> None:
     config = write_recipe(tmp_path, corpus, tokenizer=str(finished[0] / "model"), max_steps=1)
     pretrain.main(["--config", str(config)])
@@ -191,6 +199,8 @@ BAD_INPUT = {
     "rates above one": ({"mask_replace_prob": 0.9, "random_replace_prob": 0.2}, ["mask_replace_prob"]),
     "heads that do not divide": ({"num_attention_heads": 3}, ["num_attention_heads=3"]),
     "missing tokenizer": ({"tokenizer": "no/such/分词器"}, ["--tokenizer", "no/such/分词器"]),
+    "a folder nobody can make": ({"output_dir": "/proc/no/输出"}, ["--output_dir", "cannot be made"]),
+    "a tracker that is not installed": ({"report_to": "trackio"}, ["report_to=trackio", "pip install"]),
     "a file as output folder": ({"output_dir": "FILE"}, ["--output_dir"]),
     "a folder that holds other files": ({"output_dir": "OTHER"}, ["--output_dir", "other files"]),
 }
