@@ -25,7 +25,8 @@ from transformers.utils import logging as transformers_logging
 from hfbert import DataCollatorForPreTraining, HFBertConfig, HFBertForPreTraining
 from hfbert.data.corpus import CorpusOptions, read_documents
 from hfbert.data.masking import MaskingOptions
-from hfbert.data.pairs import PairOptions, SentencePairs, pair_statistics
+from hfbert.data.pair_plan import PairOptions
+from hfbert.data.pairs import SentencePairs, pair_statistics
 from hfbert.data.sentences import split_sentences
 from hfbert.data.tokenizer import (
     TokenizedCorpus,

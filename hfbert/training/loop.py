@@ -1,7 +1,6 @@
 """Turn a model, rows and a budget into trained weights, one global batch at a time.
 
-global_batch_size 8, per_device_train_batch_size 2, 2 processes: samples 0-7 of the epoch's order
-->  rank 0: [0, 1] [4, 5]   rank 1: [2, 3] [6, 7]   ->  one update
+model, rows, max_steps 1000  ->  1,000 updates, metrics.jsonl, checkpoint-500, checkpoint-1000
 
 The order of samples is a function of (seed, epoch), the place in it is counted in samples, and a loss is
 divided by the items of the whole global batch: processes, micro-batches and a resume change none of it.
@@ -10,7 +9,7 @@ divided by the items of the whole global batch: processes, micro-batches and a r
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
 from importlib.util import find_spec
@@ -33,6 +32,7 @@ from hfbert.training.checkpoint import (
     save_training_state,
 )
 from hfbert.training.optim import OptimOptions, Schedule, build_optimizer
+from hfbert.training.order import HandBatches, deal, epoch_order
 from hfbert.training.report import MetricsLog
 
 IGNORED_LABEL = -100
@@ -133,18 +133,6 @@ def share_of_global_batch(options: TrainOptions, num_processes: int) -> int:
     return micro
 
 
-def epoch_order(num_samples: int, seed: int, epoch: int) -> Tensor:
-    """The order of an epoch's samples, (num_samples,) int64: a function of (seed, epoch)."""
-    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-    return torch.randperm(num_samples, generator=generator)
-
-
-def deal(window: Sequence[int], micro: int, num_processes: int) -> list[list[Sequence[int]]]:
-    """A global batch as [micro-batch][rank]; only the last one of an epoch has short or empty hands."""
-    turns = range(0, len(window), micro * num_processes)
-    return [[window[turn + micro * rank :][:micro] for rank in range(num_processes)] for turn in turns]
-
-
 @dataclass
 class Position:
     """Where a run stands: updates made, the epoch, samples of it already used, seconds of training."""
@@ -153,31 +141,6 @@ class Position:
     epoch: int = 0
     sample: int = 0
     seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class HandBatches:
-    """The micro-batches of one rank from a place in an epoch on, as a batch sampler.
-
-    An empty hand is filled with the window's first sample, so that every rank takes part in every turn; the
-    loop takes its labels away.
-    """
-
-    order: Tensor
-    start: int
-    global_batch_size: int
-    micro: int
-    num_processes: int
-    rank: int
-
-    def windows(self) -> Iterator[list[int]]:
-        for start in range(self.start, len(self.order), self.global_batch_size):
-            yield self.order[start : start + self.global_batch_size].tolist()
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for window in self.windows():
-            for hands in deal(window, self.micro, self.num_processes):
-                yield list(hands[self.rank]) or [window[0]]
 
 
 class TrainingLoop:

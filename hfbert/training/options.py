@@ -8,7 +8,6 @@ and writes the help; each value is handed to it alone, so that an error can say 
 
 import ast
 import dataclasses
-import difflib
 import inspect
 import io
 import json
@@ -26,17 +25,11 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type
 import jsonargparse
 import yaml
 
+from hfbert.training.recipe_file import BOOL, FLOAT, NULL, Dumper, Given, did_you_mean, read_config, shorten
+
 MAX_ERROR_CHARACTERS = 300
 RESERVED = ("config", "debug", "help")  # flags of every recipe, never fields
-
-_NULL = re.compile(r"~|null|Null|NULL|", re.ASCII)
-_BOOL = re.compile(r"true|True|TRUE|false|False|FALSE", re.ASCII)
-_SWITCH = re.compile(f"{_BOOL.pattern}|{_NULL.pattern}", re.ASCII)
-_INT = re.compile(r"[-+]?[0-9]+", re.ASCII)
-_FLOAT = re.compile(
-    r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
-    re.ASCII,
-)
+_SWITCH = re.compile(f"{BOOL.pattern}|{NULL.pattern}", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,14 +58,6 @@ class Option:
         if self.field.default_factory is not dataclasses.MISSING:
             return self.field.default_factory()
         return self.field.default
-
-
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """A value a person wrote, and the place to name when it is wrong."""
-
-    value: Any
-    place: str
 
 
 def parse_options(
@@ -105,7 +90,7 @@ def resolve(options: Sequence[object]) -> str:
     """Every value of every dataclass as one flat YAML text that `--config` reads back to equal objects."""
     sections = [
         f"# {type(part).__name__}\n"
-        + yaml.dump(_plain_values(part), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=10_000)
+        + yaml.dump(_plain_values(part), Dumper=Dumper, allow_unicode=True, sort_keys=False, width=10_000)
         for part in options
         if dataclasses.fields(part)  # type: ignore[arg-type]
     ]
@@ -162,18 +147,6 @@ def _one_line(message: str) -> str:
         return line
     half = (MAX_ERROR_CHARACTERS - 5) // 2
     return f"{line[:half]} ... {line[-half:]}"
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _did_you_mean(name: str, known: Sequence[str], prefix: str = "") -> str:
-    name = name.replace("-", "_").lower()
-    begun = [other for other in known if len(name) > 2 and other.startswith(name)]
-    nearest = begun or difflib.get_close_matches(name, known, n=1)
-    return f"did you mean `{prefix}{nearest[0]}`?" if nearest else "`--help` lists the options"
 
 
 def _collect_options(option_classes: Sequence[type]) -> dict[str, Option]:
@@ -244,7 +217,7 @@ def _read_options(
     option_classes: Sequence[type], options: Mapping[str, Option], arguments: Sequence[str]
 ) -> tuple[Any, ...]:
     config_path, flags = _scan_flags(arguments, options)
-    written = _read_config(config_path, list(options)) if config_path is not None else {}
+    written = read_config(config_path, list(options)) if config_path is not None else {}
     parser = _build_parser(options, option_classes)
     checked = {name: _check_object(options[name], given, parser) for name, given in written.items()}
     checked |= {name: _check_flag(options[name], given, parser) for name, given in flags.items()}
@@ -278,11 +251,11 @@ def _scan_flags(
             continue
         if name == "config":
             if len(texts) != 1 or config_path is not None:
-                raise ValueError(f"--config takes one file and stands once, got {_short(texts)}")
+                raise ValueError(f"--config takes one file and stands once, got {shorten(texts)}")
             config_path = Path(texts[0])
         elif name not in options:
             known = [*options, *RESERVED]
-            raise ValueError(f"--{name}: no such option; {_did_you_mean(name, known, '--')}")
+            raise ValueError(f"--{name}: no such option; {did_you_mean(name, known, '--')}")
         else:
             flags[name] = Given(_flag_text(options[name], texts), f"--{name}")
     return config_path, flags
@@ -297,7 +270,7 @@ def _split_flags(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
             found.append((name, [text] if equals else []))
         elif not found:
             hint = f"--config {argument}" if argument.endswith((".yaml", ".yml")) else "--name value"
-            raise ValueError(f"{_short(argument)} belongs to no flag; write `{hint}`")
+            raise ValueError(f"{shorten(argument)} belongs to no flag; write `{hint}`")
         else:
             found[-1][1].append(argument)
     return found
@@ -311,13 +284,13 @@ def _flag_text(option: Option, texts: list[str]) -> str:
         is_text = get_args(option.list_type)[0] is str
         return json.dumps(texts, ensure_ascii=False) if is_text else f"[{', '.join(texts)}]"
     if len(texts) != 1:
-        got = _short(texts) if texts else "none"
+        got = shorten(texts) if texts else "none"
         raise ValueError(f"--{option.name} takes one value ({_type_words(option)}), got {got}")
     return texts[0]
 
 
 def _is_whole_value(option: Option, text: str) -> bool:
-    return text.startswith("[") or (type(None) in option.arms and _NULL.fullmatch(text) is not None)
+    return text.startswith("[") or (type(None) in option.arms and NULL.fullmatch(text) is not None)
 
 
 def _check_flag(option: Option, given: Given, parser: jsonargparse.ArgumentParser) -> Any:
@@ -344,12 +317,12 @@ def _check(option: Option, given: Given, parse: Callable[[], Any]) -> Any:
 
 def _wrong_type(option: Option, given: Given) -> ValueError:
     value, remedy = given.value, ""
-    looks_like_number = isinstance(value, float) or (isinstance(value, str) and _FLOAT.fullmatch(value))
+    looks_like_number = isinstance(value, float) or (isinstance(value, str) and FLOAT.fullmatch(value))
     if looks_like_number and int in option.arms and math.isfinite(float(value)) and float(value).is_integer():
         remedy = f": write {int(float(value))}"
     elif str in option.arms and isinstance(value, int | float):
         remedy = f': put it in quotes, "{value}"'
-    return ValueError(f"{given.place}: expected {_type_words(option)}, got {_short(value)}{remedy}")
+    return ValueError(f"{given.place}: expected {_type_words(option)}, got {shorten(value)}{remedy}")
 
 
 def _type_words(option: Option) -> str:
@@ -365,108 +338,6 @@ def _words_for(arm: Any) -> str:
     return words.get(arm, "a path" if arm is Path else str(arm))
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.2 scalars: `4e-4` is a number; `no`, `12:30` and `2024-01-01` are text."""
-
-    yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 - PyYAML's own class attribute
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes what either YAML 1.1 or 1.2 would read as something other than text."""
-
-
-def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
-    return int(node.value)  # 010 is ten, not eight
-
-
-_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
-for _tag, _pattern, _first in (
-    ("null", _NULL, ["~", "n", "N", ""]),
-    ("bool", _BOOL, list("tTfF")),
-    ("int", _INT, list("-+0123456789")),
-    ("float", _FLOAT, list("-+.0123456789")),
-):
-    _whole = re.compile(f"(?:{_pattern.pattern})$", re.ASCII)  # PyYAML matches from the start only
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _whole, _first)
-    _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _whole, _first)
-
-
 def _plain_values(part: Any) -> dict[str, Any]:
     values = dataclasses.asdict(part)
     return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
-
-
-def _read_config(path: Path, known: Sequence[str]) -> dict[str, Given]:
-    """The file's keys with value and place; ValueError with `file:line` for the first thing wrong."""
-    root = _compose(_read_text(path), path)
-    if root is None:
-        raise ValueError(f"--config {path}: the file holds no options; write `key: value` lines")
-    if not isinstance(root, yaml.MappingNode):
-        line = root.start_mark.line + 1
-        raise ValueError(f"{path}, line {line}: expected `key: value` lines, got {_node_words(root)}")
-    found: dict[str, Given] = {}
-    for key_node, value_node in root.value:
-        name, place = str(key_node.value), f"{path}, line {key_node.start_mark.line + 1}"
-        if name in found:
-            raise ValueError(f"{place}: `{name}` stands twice in this file; keep one")
-        if name not in known:
-            raise ValueError(
-                f"{place}: no option `{_short(name)[1:-1]}`; {_key_hint(name, value_node, known)}"
-            )
-        found[name] = Given(_construct(value_node, path), f"{place}: {name}")
-    return found
-
-
-def _node_words(node: yaml.Node) -> str:
-    return "a list" if isinstance(node, yaml.SequenceNode) else _short(node.value)
-
-
-def _key_hint(name: str, value_node: yaml.Node, known: Sequence[str]) -> str:
-    if isinstance(value_node, yaml.MappingNode):
-        return "options stand at the left margin, without sections"
-    return _did_you_mean(name, known)
-
-
-def _read_text(path: Path) -> str:
-    if path.is_dir():
-        raise ValueError(f"--config {path} is a folder; name a YAML file in it")
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        beside = path.parent.glob("*.y*ml") if path.parent.is_dir() else []
-        nearest = difflib.get_close_matches(path.name, sorted(other.name for other in beside), n=1)
-        hint = f"did you mean {path.parent / nearest[0]}?" if nearest else "check the path"
-        raise ValueError(f"--config {path}: no such file; {hint}") from None
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise ValueError(f"--config {path}, line {line}: not UTF-8 text; save it as UTF-8") from None
-    except OSError as error:
-        raise ValueError(f"--config {path}: {error.strerror}") from None
-
-
-def _compose(text: str, path: Path) -> yaml.Node | None:
-    try:
-        return yaml.compose(text, Loader=_Loader)
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        raise ValueError(f"{path}, line {line}: a control character; delete it") from None
-    except yaml.MarkedYAMLError as error:
-        raise _bad_yaml(error, path) from None
-    except RecursionError:
-        raise ValueError(f"{path}: brackets nested too deeply; options are flat") from None
-
-
-def _construct(node: yaml.Node, path: Path) -> Any:
-    loader = _Loader("")
-    try:
-        return loader.construct_object(node, deep=True)
-    except yaml.MarkedYAMLError as error:
-        raise _bad_yaml(error, path) from None
-    finally:
-        loader.dispose()
-
-
-def _bad_yaml(error: yaml.MarkedYAMLError, path: Path) -> ValueError:
-    mark = error.problem_mark or error.context_mark
-    place = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
-    return ValueError(f"{place}: not valid YAML: {error.problem}; check indentation, quotes and brackets")

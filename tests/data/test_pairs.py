@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 from torch.utils.data import DataLoader
 
-from hfbert.data.pairs import PairOptions, SentencePairs, _draw_heads, _truncate, pair_statistics
+from hfbert.data.pair_plan import PairOptions, _draw_heads, _truncate
+from hfbert.data.pairs import SentencePairs, pair_statistics
 from hfbert.data.tokenizer import TokenizedCorpus
 
 CLS, SEP = 1, 2

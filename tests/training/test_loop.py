@@ -16,16 +16,9 @@ from transformers import BertTokenizer
 
 from hfbert import DataCollatorForPreTraining, HFBertConfig, HFBertForPreTraining
 from hfbert.training.checkpoint import latest_checkpoint
-from hfbert.training.loop import (
-    HandBatches,
-    TrainingLoop,
-    TrainOptions,
-    deal,
-    epoch_order,
-    make_accelerator,
-    share_of_global_batch,
-)
+from hfbert.training.loop import TrainingLoop, TrainOptions, make_accelerator, share_of_global_batch
 from hfbert.training.optim import OptimOptions
+from hfbert.training.order import HandBatches, deal, epoch_order
 from hfbert.training.pretraining import PretrainingTask, constant_baselines, evaluate
 from hfbert.training.report import read_metrics
 
