@@ -256,6 +256,13 @@ def test_prose_is_what_a_person_would_read_aloud():
     ]
 
 
+def test_the_example_at_the_head_of_the_module_holds():
+    docstring = (
+        "Return the :class:`~a.Path` of a file.\n\n>>> f()\n1\n\nArgs:\n    x (int): How many times to try."
+    )
+    assert extract_prose(docstring) == "Return the Path of a file.\n\nHow many times to try."
+
+
 @pytest.mark.parametrize(
     "docstring", ["", "\n", "```\n", "x", ">>> a", ".. note::", "::", ":param", "* ", "\t\t-\n---"]
 )
