@@ -511,6 +511,8 @@ class HFBertModel(HFBertPreTrainedModel):
         self, attention_mask: Tensor | None, needed: Tensor | None, words: Tensor
     ) -> Rows | None:
         """The batch's real tokens, or None where rows gain nothing or a state of padding is read."""
+        if attention_mask is None and needed is None and not self.config.padding_free:
+            return None
         real = attention_mask
         if real is None:
             real = torch.ones(words.shape[:2], dtype=torch.bool, device=words.device)
