@@ -28,14 +28,8 @@ from hfbert.data.masking import MaskingOptions
 from hfbert.data.pair_plan import PairOptions
 from hfbert.data.pairs import SentencePairs, pair_statistics
 from hfbert.data.sentences import split_sentences
-from hfbert.data.tokenizer import (
-    TokenizedCorpus,
-    TokenizerOptions,
-    load_tokenizer,
-    save_tokenizer,
-    tokenize_corpus,
-    train_tokenizer,
-)
+from hfbert.data.tokenized import TokenizedCorpus, tokenize_corpus
+from hfbert.data.tokenizer import TokenizerOptions, load_tokenizer, save_tokenizer, train_tokenizer
 from hfbert.hub import push_model, write_model_card
 from hfbert.training.checkpoint import latest_checkpoint
 from hfbert.training.loop import TrainingLoop, TrainOptions, make_accelerator

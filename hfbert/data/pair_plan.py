@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from hfbert.data.masking import IGNORED_LABEL, check_rate, unit_interval
-from hfbert.data.tokenizer import TokenizedCorpus
+from hfbert.data.tokenized import TokenizedCorpus
 
 # D documents of the split that have text, P samples of an epoch
 IS_NEXT, IS_RANDOM = 0, 1

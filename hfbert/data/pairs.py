@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from hfbert.data.masking import IGNORED_LABEL, counter_hash
 from hfbert.data.pair_plan import IS_RANDOM, NUM_SPECIAL_TOKENS, PairOptions, find_text, make_plan
-from hfbert.data.tokenizer import TokenizedCorpus
+from hfbert.data.tokenized import TokenizedCorpus
 
 
 class SentencePairs(Dataset[dict[str, object]]):

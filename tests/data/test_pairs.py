@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from hfbert.data.pair_plan import PairOptions, _draw_heads, _truncate
 from hfbert.data.pairs import SentencePairs, pair_statistics
-from hfbert.data.tokenizer import TokenizedCorpus
+from hfbert.data.tokenized import TokenizedCorpus
 
 CLS, SEP = 1, 2
 FIRST_TOKEN = 10

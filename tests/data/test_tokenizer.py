@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
+from hfbert.data.tokenized import CorpusReport, TokenizedCorpus, tokenize_corpus
 from hfbert.data.tokenizer import (
     SPECIAL_TOKENS,
-    CorpusReport,
-    TokenizedCorpus,
     TokenizerOptions,
     check_tokenizer,
     encode_plain,
     load_tokenizer,
     save_tokenizer,
-    tokenize_corpus,
     train_tokenizer,
 )
 from hfbert.data.wordpiece import learn_pieces
