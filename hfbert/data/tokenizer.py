@@ -178,6 +178,19 @@ def encode_plain(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[l
     return [encoding.ids for encoding in backend.encode_batch_fast(plain, add_special_tokens=False)]
 
 
+def encode_with_offsets(
+    texts: list[str], tokenizer: PreTrainedTokenizerBase
+) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    """As `encode_plain`, with the characters each token stands for: text[start:end]."""
+    backend = tokenizer.backend_tokenizer
+    backend.encode_special_tokens = True
+    backend.no_truncation()
+    backend.no_padding()
+    plain = [_replace_surrogates(text) for text in texts]
+    encodings = backend.encode_batch(plain, add_special_tokens=False)
+    return [(encoding.ids, encoding.offsets) for encoding in encodings]
+
+
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> dict[str, Any]:
     """How well a tokenizer fits texts: share of [UNK] overall and by script, pieces per word, letter case.
 

@@ -379,6 +379,7 @@ class HFBertPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
     _no_split_modules = ["HFBertEmbeddings", "HFBertLayer"]
     _can_record_outputs = {"hidden_states": HFBertLayer, "attentions": HFBertSelfAttention}
+    _keys_to_ignore_on_load_unexpected = [r"embeddings\.position_ids$"]  # a buffer of older BERT checkpoints
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
@@ -579,7 +580,12 @@ def cross_entropy(logits: Tensor, labels: Tensor, num_items: Tensor | int | None
         logits = logits.float()
     labels = labels.to(logits.device)
     total = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")
-    return total / ((labels != IGNORE).sum().clamp(min=1) if num_items is None else num_items)
+    return total / divisor((labels != IGNORE).sum() if num_items is None else num_items)
+
+
+def divisor(count: Tensor | int) -> Tensor | int:
+    """The count, or 1 for none: `Trainer` counts 0 labels when a whole step has none, and 0 / 0 is NaN."""
+    return count + (count == 0)
 
 
 def labels_on_padding(labels: Tensor | None, attention_mask: Tensor | None) -> bool:
@@ -623,6 +629,11 @@ class HFBertMaskedLMBase(HFBertPreTrainedModel):
         if labels is None or not self.config.sparse_prediction:
             outputs = self.bert(*inputs, padding_is_read=labels_on_padding(labels, inputs[1]), **kwargs)
             return outputs, labels if labels is None else labels.flatten()
+        words = inputs[0] if inputs[0] is not None else inputs[4]
+        if words is not None and labels.shape != words.shape[:2]:  # places in another grid would be misread
+            raise ValueError(
+                f"labels of shape {tuple(labels.shape)} do not fit inputs of {tuple(words.shape[:2])}"
+            )
         labels = labels.flatten()
         labelled = (labels != IGNORE).nonzero().squeeze(1)
         return self.bert(*inputs, read_positions=labelled, **kwargs), labels[labelled]
@@ -679,7 +690,7 @@ class HFBertForPreTraining(HFBertMaskedLMBase):
         if next_sentence_label is not None:
             pair_loss = cross_entropy(pair_logits, next_sentence_label.view(-1), num_pairs_in_batch)
             if targets is not None and num_items_in_batch is not None and num_pairs_in_batch is None:
-                pair_loss = pair_loss * (targets != IGNORE).sum() / num_items_in_batch
+                pair_loss = pair_loss * (targets != IGNORE).sum() / divisor(num_items_in_batch)
             losses.append(pair_loss)
         loss = torch.stack(losses).sum() if losses else None
         return HFBertForPreTrainingOutput(
@@ -802,7 +813,8 @@ class HFBertForSequenceClassification(HFBertPooledBase):
         is_regression = self.config.problem_type == "regression"
         loss = F.mse_loss if is_regression else F.binary_cross_entropy_with_logits
         targets = labels.to(logits).view(logits.shape)  # (B,) against (B, 1) would broadcast to (B, B)
-        return loss(logits, targets, reduction="sum") / (labels.numel() if num_items is None else num_items)
+        total = loss(logits, targets, reduction="sum")
+        return total / divisor(labels.numel() if num_items is None else num_items)
 
     def _problem_type(self, labels: Tensor) -> Any:
         if self.num_labels == 1:

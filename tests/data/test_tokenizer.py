@@ -14,6 +14,7 @@ from hfbert.data.tokenizer import (
     TokenizerOptions,
     check_tokenizer,
     encode_plain,
+    encode_with_offsets,
     load_tokenizer,
     save_tokenizer,
     train_tokenizer,
@@ -184,6 +185,16 @@ def test_plain_encoding_is_what_the_tokenizer_gives_without_special_tokens(token
     )  # leaves its settings behind
     expected = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in SENTENCES]
     assert encode_plain(SENTENCES, tokenizer) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["The café trees!", "的人 有apple。", "💩💩💩 the 👨‍👩‍👧", "\ud800 [SEP] the", ""]
+)
+def test_offsets_cut_the_very_text_and_belong_to_the_plain_ids(tokenizer, text):
+    ((ids, offsets),) = encode_with_offsets([text], tokenizer)
+    assert ids == encode_plain([text], tokenizer)[0]
+    covered = "".join(text[start:end] for start, end in offsets)
+    assert covered.replace("\ud800", "") == "".join(text.split()).replace("\ud800", "")
 
 
 def test_a_corpus_is_its_documents_sentences_end_to_end(tokenizer):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import BertConfig, BertModel, PreTrainedModel
@@ -207,6 +208,20 @@ def test_weights_missing_from_a_checkpoint_are_initialised(tiny_config: Config, 
     for name in ("cls.predictions.bias", "cls.seq_relationship.bias", "bert.pooler.dense.bias"):
         assert (model.get_parameter(name) == 0).all()
     assert (model.cls.predictions.transform.LayerNorm.weight == 1).all()
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_the_position_buffer_of_older_checkpoints_is_no_surprise(
+    tiny_config: Config, head: str, tmp_path: Path
+) -> None:
+    model = getattr(hfbert, head)(HFBertConfig(**tiny_config))
+    prefix = "" if head == "HFBertModel" else "bert."
+    model.save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    buffer = {f"{prefix}embeddings.position_ids": torch.arange(24)[None]}
+    save_file(load_file(weights) | buffer, weights, metadata={"format": "pt"})
+    _, report = type(model).from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values()), report
 
 
 @pytest.mark.parametrize(
@@ -483,3 +498,23 @@ def test_losses_of_parts_of_a_batch_add_up_to_that_of_the_whole(
     rows = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(4)]
     parts = sum(model(**row, **counts).loss for row in rows)
     torch.testing.assert_close(parts, whole)
+
+
+@pytest.mark.parametrize("none", [0, torch.tensor(0)], ids=["a number", "a tensor"])
+@pytest.mark.parametrize("head", [HFBertForMaskedLM, HFBertForPreTraining])
+def test_a_step_whose_counted_labels_are_none_has_loss_zero(
+    tiny_config: Config, head: Any, none: Any
+) -> None:
+    """`Trainer` passes its count over the whole step, which is 0 when nothing was masked."""
+    model = head(HFBertConfig(**tiny_config))
+    pairs = {"next_sentence_label": torch.tensor([0, 1, 1])} if head is HFBertForPreTraining else {}
+    loss = model(**batch(), labels=torch.full((3, 7), -100), num_items_in_batch=none, **pairs).loss
+    loss.backward()
+    assert loss.item() == 0
+    assert all(gradient.isfinite().all() for gradient in gradients(model).values())
+
+
+def test_labels_of_another_shape_are_refused_where_they_say_what_is_read(tiny_config: Config) -> None:
+    model = HFBertForMaskedLM(HFBertConfig(**tiny_config, sparse_prediction=True))
+    with pytest.raises(ValueError, match=r"\(3, 5\) do not fit .* \(3, 7\)"):
+        model(**batch(), labels=torch.ones(3, 5, dtype=torch.long))
