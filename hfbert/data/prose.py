@@ -47,8 +47,13 @@ _ITEM = re.compile(
 
 def extract_prose(docstring: str) -> str:
     """The prose paragraphs of a docstring, a blank line between them; "" when there is none."""
-    paragraphs = (_strip_markup(block) for block in _blocks(_drop_code(_lines(docstring))))
-    return "\n\n".join(dict.fromkeys(paragraph for paragraph in paragraphs if _is_prose(paragraph)))
+    paragraphs = map(strip_markup, split_blocks(docstring))
+    return "\n\n".join(dict.fromkeys(paragraph for paragraph in paragraphs if is_prose(paragraph)))
+
+
+def split_blocks(docstring: str) -> Iterator[str]:
+    """The paragraphs, list items and descriptions of a docstring that are no code, with their markup."""
+    return _blocks(_drop_code(_lines(docstring)))
 
 
 def _lines(docstring: str) -> list[str]:
@@ -161,13 +166,13 @@ _INLINE = [
 ]
 
 
-def _strip_markup(text: str) -> str:
+def strip_markup(text: str) -> str:
     for pattern, replacement in _INLINE:
         text = pattern.sub(replacement, text)
     return text.strip()
 
 
-def _is_prose(text: str) -> bool:
+def is_prose(text: str) -> bool:
     words = text.split()
     if len(words) < MIN_WORDS or not _SENTENCE.fullmatch(text) or _NOT_PROSE.search(text):
         return False

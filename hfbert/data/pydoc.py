@@ -17,7 +17,7 @@ import platform
 import sysconfig
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -47,10 +47,21 @@ def read_pydoc() -> Iterator[dict[str, str]]:
     The first call parses some 200 MB of source (20 to 60 seconds) and keeps the result in the user's cache
     folder, under a name made of the versions of Python and of every package read.
     """
+    return _read_cached("pydoc", _extract_all)
+
+
+def read_docstrings() -> Iterator[dict[str, str]]:
+    """Yield {"docstring", "package", "name"} for the same docstrings as they are written, markup and all."""
+    return _read_cached("docstrings", _find_docstrings)
+
+
+def _read_cached(
+    kind: str, find: Callable[[list[importlib.metadata.Distribution]], Iterator[dict[str, str]]]
+) -> Iterator[dict[str, str]]:
     distributions = _installed_dependencies()
-    path = _cache_path(distributions)
+    path = _cache_path(kind, distributions)
     if not path.exists():
-        _write_lines(path, _extract_all(distributions))
+        _write_lines(path, find(distributions))
     with path.open(encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)
@@ -94,11 +105,11 @@ def _requirements(name: str, extra: str) -> list[tuple[str, tuple[str, ...]]]:
     ]
 
 
-def _cache_path(distributions: list[importlib.metadata.Distribution]) -> Path:
+def _cache_path(kind: str, distributions: list[importlib.metadata.Distribution]) -> Path:
     versions = [f"{distribution.name}=={distribution.version}" for distribution in distributions]
     key = "\n".join([str(EXTRACTION_FORMAT), platform.python_version(), *versions])
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "hfbert"
-    return folder / f"pydoc-{hashlib.sha256(key.encode()).hexdigest()[:16]}.jsonl"
+    return folder / f"{kind}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.jsonl"
 
 
 def _write_lines(path: Path, documents: Iterator[dict[str, str]]) -> None:
@@ -125,20 +136,25 @@ def _extract_all(distributions: list[importlib.metadata.Distribution]) -> Iterat
     # A paragraph is kept where it first appears: a parameter that a hundred models describe in the same words
     # would otherwise be both learned and asked for in the held-out part.
     seen: set[str] = set()
-    seen_whole: set[str] = set()
+    for row in _find_docstrings(distributions):
+        paragraphs = [text for text in extract_prose(row["docstring"]).split("\n\n") if text not in seen]
+        seen.update(paragraphs)
+        text = "\n\n".join(paragraphs)
+        if len(text) >= MIN_CHARACTERS:
+            yield {"text": text, "package": row["package"], "name": row["name"]}
+
+
+def _find_docstrings(distributions: list[importlib.metadata.Distribution]) -> Iterator[dict[str, str]]:
+    """Every docstring that is long enough, where it first appears."""
+    seen: set[str] = set()
     collects_garbage = gc.isenabled()
     gc.disable()  # syntax trees hold no cycles, and looking for some doubles the time
     try:
         for package, module, path in _source_files(distributions):
             for name, docstring in _docstrings(path):
-                if len(docstring) < MIN_CHARACTERS or docstring in seen_whole:
-                    continue
-                seen_whole.add(docstring)
-                paragraphs = [text for text in extract_prose(docstring).split("\n\n") if text not in seen]
-                seen.update(paragraphs)
-                text = "\n\n".join(paragraphs)
-                if len(text) >= MIN_CHARACTERS:
-                    yield {"text": text, "package": package, "name": ".".join([module, *name])}
+                if len(docstring) >= MIN_CHARACTERS and docstring not in seen:
+                    seen.add(docstring)
+                    yield {"docstring": docstring, "package": package, "name": ".".join([module, *name])}
     finally:
         if collects_garbage:
             gc.enable()

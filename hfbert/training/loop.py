@@ -9,7 +9,7 @@ divided by the items of the whole global batch: processes, micro-batches and a r
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
 from importlib.util import find_spec
@@ -35,7 +35,6 @@ from hfbert.training.optim import OptimOptions, Schedule, build_optimizer
 from hfbert.training.order import HandBatches, deal, epoch_order
 from hfbert.training.report import MetricsLog
 
-IGNORED_LABEL = -100
 STATE_FILE = "training_state.pt"
 
 
@@ -157,6 +156,7 @@ class TrainingLoop:
         optim_options: OptimOptions,
         save_model: Callable[[Path], None],
         evaluate: Callable[[nn.Module], dict[str, float]],
+        rate_factors: Mapping[str, float] | None = None,
     ) -> None:
         self.accelerator = accelerator
         self.rows, self.collate, self.task = rows, collate, task
@@ -164,7 +164,8 @@ class TrainingLoop:
         self.save_model, self.evaluate = save_model, evaluate
         self.micro = share_of_global_batch(options, accelerator.num_processes)
         self.schedule = self._make_schedule()
-        self.model, self.optimizer = accelerator.prepare(model, build_optimizer(model, optim_options))
+        optimizer = build_optimizer(model, optim_options, rate_factors)
+        self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.position = Position()
         self.sums: dict[str, Tensor] = {}
         self.interval_seconds = 0.0
@@ -226,7 +227,7 @@ class TrainingLoop:
         for window in hands.windows():
             step_started = time.perf_counter()
             turns = deal(window, self.micro, world)
-            hand = [self._receive(next(batches), turn[hands.rank]) for turn in turns]
+            hand = [(self._receive(next(batches)), len(turn[hands.rank]) > 0) for turn in turns]
             self._update(hand, self.schedule.factor(position.step, position.seconds))
             position.step += 1
             position.sample += len(window)
@@ -247,35 +248,32 @@ class TrainingLoop:
             pin_memory=self.accelerator.device.type == "cuda",
         )
 
-    def _receive(self, batch: Any, hand: Sequence[int]) -> dict[str, Tensor]:
-        """The tensors the model takes, on its device; without labels if the hand was empty."""
-        device = self.accelerator.device
-        tensors = {
-            name: value.to(device, non_blocking=True)
+    def _receive(self, batch: Any) -> dict[str, Tensor]:
+        """The tensors the model takes, on its device."""
+        return {
+            name: value.to(self.accelerator.device, non_blocking=True)
             for name, value in batch.items()
             if isinstance(value, Tensor) and name != "sample_id"
         }
-        if hand:
-            self._add({"tokens": tensors["attention_mask"].sum()})
-            return tensors
-        return {
-            name: torch.full_like(value, IGNORED_LABEL) if "label" in name else value
-            for name, value in tensors.items()
-        }
 
-    def _update(self, batches: list[dict[str, Tensor]], factor: float) -> None:
-        """Forward and backward over this rank's share of a global batch, then one step of the optimizer."""
+    def _update(self, hand: list[tuple[dict[str, Tensor], bool]], factor: float) -> None:
+        """Forward and backward over this rank's share of a global batch, then one step of the optimizer.
+
+        A batch that only fills an empty hand takes part with a loss of 0.
+        """
         self.model.train()
-        items = self._count(batches)
+        items = self._count(hand)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.optim_options.learning_rate * factor
-        for turn, batch in enumerate(batches):
-            is_last = turn == len(batches) - 1  # gradients are exchanged once, then
+            group["lr"] = self.optim_options.learning_rate * factor * group["rate_factor"]
+        for turn, (batch, is_dealt) in enumerate(hand):
+            is_last = turn == len(hand) - 1  # gradients are exchanged once, then
             with nullcontext() if is_last else self.accelerator.no_sync(self.model):
                 outputs = self.model(**batch, **items)
                 # Gradients are averaged over processes; a rank's loss is its share of the whole already.
-                self.accelerator.backward(outputs.loss * self.accelerator.num_processes)
-            self._add(self.task.measure(outputs, batch, items))
+                self.accelerator.backward(outputs.loss * (self.accelerator.num_processes if is_dealt else 0))
+            if is_dealt:
+                self._add(self.task.measure(outputs, batch, items))
+                self._add({"tokens": batch["attention_mask"].sum()})
         norm = self.accelerator.clip_grad_norm_(
             self.model.parameters(), self.optim_options.max_grad_norm or math.inf
         )
@@ -287,12 +285,12 @@ class TrainingLoop:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def _count(self, batches: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    def _count(self, hand: list[tuple[dict[str, Tensor], bool]]) -> dict[str, Tensor]:
         """Items of the whole global batch, at least 1 of each."""
-        counts = [self.task.count_items(batch) for batch in batches]
-        totals = torch.stack([torch.stack(list(count.values())) for count in counts]).sum(0)
-        totals = self.accelerator.reduce(totals, reduction="sum").clamp(min=1)
-        return dict(zip(counts[0], totals, strict=True))
+        counts = [(self.task.count_items(batch), is_dealt) for batch, is_dealt in hand]
+        totals = torch.stack([torch.stack(list(count.values())) * is_dealt for count, is_dealt in counts])
+        totals = self.accelerator.reduce(totals.sum(0), reduction="sum").clamp(min=1)
+        return dict(zip(counts[0][0], totals, strict=True))
 
     def _add(self, sums: dict[str, Tensor]) -> None:
         for name, value in sums.items():
@@ -324,7 +322,7 @@ class TrainingLoop:
     def _training_metrics(self) -> dict[str, float]:
         names, values = list(self.sums), torch.stack([value.double() for value in self.sums.values()])
         sums = dict(zip(names, self.accelerator.reduce(values, reduction="sum").tolist(), strict=True))
-        rate = self.optimizer.param_groups[0]["lr"]
+        rate = max(group["lr"] for group in self.optimizer.param_groups)
         speed = sums["tokens"] / self.interval_seconds
         self.sums, self.interval_seconds = {}, 0.0
         return self.task.summarise(sums) | {"learning_rate": rate, "tokens_per_second": round(speed, 1)}

@@ -65,6 +65,23 @@ def _correlate(
     return float(measure(predictions, references)[0]) if is_defined else 0.0
 
 
+class ClassificationMetric(evaluate.Metric):
+    """Accuracy and macro F1 (the mean of the F1 of all classes) of numbered classes."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"keep_in_memory": True} | settings)
+
+    def _info(self) -> evaluate.MetricInfo:
+        kind = datasets.Value("int64")
+        return _describe("Scores of a classifier.", predictions=kind, references=kind)
+
+    def _compute(self, predictions: Sequence[int], references: Sequence[int]) -> dict[str, float]:
+        return {
+            "accuracy": float(accuracy_score(references, predictions)),
+            "macro_f1": float(f1_score(references, predictions, average="macro", zero_division=0)),
+        }
+
+
 class EntityMetric(evaluate.Metric):
     """Precision, recall and F1 of whole entities (CoNLL-2003's definition), overall and for each type.
 

@@ -4,6 +4,7 @@ rate 4e-4, warmup_ratio 0.1, max_steps 100: step 0 -> 0, 5 -> 2e-4, 10 -> 4e-4, 
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,10 +40,14 @@ def _require(holds: bool, name: str, value: float, wanted: str) -> None:
         raise ValueError(f"{name}={value} must be {wanted}")
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+def parameter_groups(
+    model: nn.Module, weight_decay: float, rate_factors: Mapping[str, float] | None = None
+) -> list[dict[str, Any]]:
     """Weights with decay, biases and LayerNorm without; tied parameters once, frozen ones not at all.
 
-    The order is that of `named_parameters()`, so that a saved optimizer state fits the rebuilt optimizer.
+    `rate_factors` gives parameters by name a share of the learning rate, 1 for those it does not name; those
+    of one share and one decay form a group. Within it the order is that of `named_parameters()`, so that a
+    saved optimizer state fits the rebuilt optimizer.
     """
     norms = {
         id(parameter)
@@ -50,22 +55,26 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
         if isinstance(module, nn.LayerNorm)
         for parameter in module.parameters(recurse=False)
     }
-    decayed: list[nn.Parameter] = []
-    undecayed: list[nn.Parameter] = []
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            is_bias = name.rpartition(".")[2] == "bias"
-            (undecayed if is_bias or id(parameter) in norms else decayed).append(parameter)
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": undecayed, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
+            is_decayed = name.rpartition(".")[2] != "bias" and id(parameter) not in norms
+            factor = (rate_factors or {}).get(name, 1.0)
+            groups.setdefault((factor, is_decayed), []).append(parameter)
+    return [
+        {"params": parameters, "weight_decay": weight_decay if is_decayed else 0.0, "rate_factor": factor}
+        for (factor, is_decayed), parameters in sorted(groups.items(), key=lambda item: item[0], reverse=True)
+    ]
 
 
-def build_optimizer(model: nn.Module, options: OptimOptions) -> torch.optim.AdamW:
+def build_optimizer(
+    model: nn.Module, options: OptimOptions, rate_factors: Mapping[str, float] | None = None
+) -> torch.optim.AdamW:
     """AdamW over `parameter_groups`, fused where torch has the kernel.
 
     ValueError when nothing is trainable.
     """
-    groups = parameter_groups(model, options.weight_decay)
+    groups = parameter_groups(model, options.weight_decay, rate_factors)
     if not groups:
         raise ValueError("the model has no trainable parameter; set requires_grad on some")
     return torch.optim.AdamW(

@@ -21,24 +21,24 @@ from rich.table import Table
 from rich.text import Text
 
 # Colours told apart with every common colour blindness (Okabe and Ito, 2008).
-_BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#444444"
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#444444"
 
 _LOSSES = {
-    "loss": ("total", _GREY),
-    "masked_loss": ("masked words", _BLUE),
-    "next_sentence_loss": ("next sentence", _ORANGE),
-    "eval_masked_loss": ("masked words, held out", _BLUE),
-    "eval_next_sentence_loss": ("next sentence, held out", _ORANGE),
+    "loss": ("total", GREY),
+    "masked_loss": ("masked words", BLUE),
+    "next_sentence_loss": ("next sentence", ORANGE),
+    "eval_masked_loss": ("masked words, held out", BLUE),
+    "eval_next_sentence_loss": ("next sentence, held out", ORANGE),
 }
 _ACCURACIES = {
-    "masked_accuracy": ("masked words", _BLUE),
-    "next_sentence_accuracy": ("next sentence", _ORANGE),
-    "eval_masked_accuracy": ("masked words, held out", _BLUE),
-    "eval_next_sentence_accuracy": ("next sentence, held out", _ORANGE),
+    "masked_accuracy": ("masked words", BLUE),
+    "next_sentence_accuracy": ("next sentence", ORANGE),
+    "eval_masked_accuracy": ("masked words, held out", BLUE),
+    "eval_next_sentence_accuracy": ("next sentence, held out", ORANGE),
 }
 _BASELINES = {
-    "eval_masked_accuracy_baseline": ("masked words, baseline", _BLUE),
-    "eval_next_sentence_accuracy_baseline": ("next sentence, baseline", _ORANGE),
+    "eval_masked_accuracy_baseline": ("masked words, baseline", BLUE),
+    "eval_next_sentence_accuracy_baseline": ("next sentence, baseline", ORANGE),
 }
 # Fonts with Chinese characters, of which the first one installed joins the default font.
 _CHINESE_FONTS = (
@@ -102,7 +102,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def plot_curves(metrics: Sequence[Mapping[str, Any]], path: Path, title: str = "") -> None:
     """Draw losses, accuracies, learning rate and throughput over the steps into a 1200 x 800 PNG."""
-    families = ["DejaVu Sans", *_installed_chinese_font()]
+    families = ["DejaVu Sans", *installed_chinese_font()]
     # A character no font has is drawn as a box; a warning in the terminal would not help anyone.
     with rc_context({"font.family": families, "font.size": 10}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")
@@ -110,8 +110,8 @@ def plot_curves(metrics: Sequence[Mapping[str, Any]], path: Path, title: str = "
         losses, accuracies, rate, speed = figure.subplots(2, 2).flat
         _draw_lines(losses, metrics, _LOSSES, "Loss")
         _draw_lines(accuracies, metrics, _ACCURACIES | _BASELINES, "Accuracy")
-        _draw_lines(rate, metrics, {"learning_rate": ("learning rate", _GREEN)}, "Learning rate")
-        _draw_lines(speed, metrics, {"tokens_per_second": ("tokens per second", _GREEN)}, "Tokens per second")
+        _draw_lines(rate, metrics, {"learning_rate": ("learning rate", GREEN)}, "Learning rate")
+        _draw_lines(speed, metrics, {"tokens_per_second": ("tokens per second", GREEN)}, "Tokens per second")
         _scale_axes(losses, accuracies, rate, speed, max((row["step"] for row in metrics), default=0))
         if title:
             figure.suptitle(title, fontsize=13, fontweight="bold")
@@ -179,7 +179,7 @@ def _from_line(line: bytes, place: str) -> dict[str, Any]:
     raise ValueError(f"{place}: not a row of metrics with a `step`; delete the line or the file")
 
 
-def _installed_chinese_font() -> list[str]:
+def installed_chinese_font() -> list[str]:
     installed = set(font_manager.get_font_names())
     return [name for name in _CHINESE_FONTS if name in installed][:1]
 
@@ -208,7 +208,7 @@ def _draw_lines(
             columnspacing=1.2,
         )
     if not axes.lines:
-        axes.text(0.5, 0.5, "nothing logged", ha="center", va="center", transform=axes.transAxes, color=_GREY)
+        axes.text(0.5, 0.5, "nothing logged", ha="center", va="center", transform=axes.transAxes, color=GREY)
 
 
 def _line_style(name: str, num_points: int) -> dict[str, Any]:

@@ -5,17 +5,19 @@ runs/tiny holding another recipe, or something else   ->  ValueError: one line t
 """
 
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
-from hfbert.training.options import resolve
+from hfbert.training.options import resolve, save_resolved
 
 RECIPE = "recipe.yaml"
 # What may change between the pieces of a run: none of it changes a number.
 FREE = {
     "dataloader_num_workers",
+    "grid",  # names other runs in the folder, and does not touch those that are there
     "hub_model_id",
     "hub_private_repo",
     "output_dir",
@@ -25,6 +27,8 @@ FREE = {
     "report_to",
     "save_steps",
     "save_total_limit",
+    "seeds",
+    "submit",
 }
 
 
@@ -61,3 +65,15 @@ def check_run(output_dir: Path, options: Sequence[object], overwrite: bool) -> b
             f"{here[key]} here): name another folder, or add --overwrite_output_dir true"
         )
     return not overwrite
+
+
+def open_run(output_dir: Path, options: Sequence[object], overwrite: bool) -> None:
+    """Make the folder of a run with its recipe in it, or go on with the one that is there.
+
+    ValueError as `check_run` has it.
+    """
+    continues = check_run(output_dir, options, overwrite)
+    if output_dir.exists() and not continues:
+        shutil.rmtree(output_dir)
+    make_folder(output_dir)
+    save_resolved(options, output_dir / RECIPE)

@@ -11,7 +11,14 @@ import evaluate
 import pytest
 import torch
 
-from hfbert.training.metrics import AnswerMetric, EntityMetric, GlueMetric, chinese_units, english_words
+from hfbert.training.metrics import (
+    AnswerMetric,
+    ClassificationMetric,
+    EntityMetric,
+    GlueMetric,
+    chinese_units,
+    english_words,
+)
 
 
 def draw(count: int, values: int = 2) -> tuple[list[int], list[int]]:
@@ -26,6 +33,18 @@ def test_accuracy_and_f1_are_their_counts() -> None:
     scores = GlueMetric("mrpc").compute(predictions=predictions, references=references)
     assert scores["accuracy"] == pytest.approx(sum(one == other for one, other in pairs) / 200, abs=1e-9)
     assert scores["f1"] == pytest.approx(2 * hits / (2 * hits + false + missed), abs=1e-9)
+
+
+def test_macro_f1_is_the_mean_over_the_classes_that_occur() -> None:
+    predictions, references = draw(200, values=4)
+    pairs = list(zip(predictions, references, strict=True))
+    each = []
+    for kind in range(4):
+        hits = pairs.count((kind, kind))
+        each.append(2 * hits / (predictions.count(kind) + references.count(kind)))
+    scores = ClassificationMetric().compute(predictions=predictions, references=references)
+    assert scores["macro_f1"] == pytest.approx(sum(each) / 4, abs=1e-9)
+    assert scores["accuracy"] == pytest.approx(sum(one == other for one, other in pairs) / 200, abs=1e-9)
 
 
 def test_matthews_is_the_correlation_of_two_binary_rows() -> None:
