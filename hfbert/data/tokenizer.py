@@ -182,13 +182,35 @@ def encode_with_offsets(
     texts: list[str], tokenizer: PreTrainedTokenizerBase
 ) -> list[tuple[list[int], list[tuple[int, int]]]]:
     """As `encode_plain`, with the characters each token stands for: text[start:end]."""
+    return [(encoding.ids, encoding.offsets) for encoding in _encode(texts, tokenizer)]
+
+
+def encode_with_words(
+    texts: list[str], tokenizer: PreTrainedTokenizerBase
+) -> list[list[tuple[list[int], int, int]]]:
+    """The words of each text: the ids of a word's pieces, and its text[start:end].
+
+    Words end at white space and punctuation, and each Chinese character is one.
+    """
+    found = []
+    for encoding in _encode(texts, tokenizer):
+        words: dict[int, tuple[list[int], int, int]] = {}
+        for number, token, (start, end) in zip(
+            encoding.word_ids, encoding.ids, encoding.offsets, strict=True
+        ):
+            ids, first, _ = words.get(number, ([], start, end))
+            words[number] = ([*ids, token], first, end)
+        found.append(list(words.values()))
+    return found
+
+
+def _encode(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[Any]:
     backend = tokenizer.backend_tokenizer
     backend.encode_special_tokens = True
     backend.no_truncation()
     backend.no_padding()
     plain = [_replace_surrogates(text) for text in texts]
-    encodings = backend.encode_batch(plain, add_special_tokens=False)
-    return [(encoding.ids, encoding.offsets) for encoding in encodings]
+    return backend.encode_batch(plain, add_special_tokens=False)
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> dict[str, Any]:
