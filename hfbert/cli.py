@@ -1,23 +1,23 @@
 """Turn `hfbert WORD ...` into a call of the package; thin, and quick to answer `--help`.
 
 hfbert tokenizer check runs/tiny/model notes.txt  ->  the share of [UNK], overall and by script
+hfbert report runs/a runs/b                       ->  a table of both, as Markdown and as a picture
+hfbert predict tag runs/ner/model notes.txt       ->  the entities of each line, as JSON lines
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of the `hfbert` command: exit code 0, or 2 after one line on stderr for bad input."""
     parser = argparse.ArgumentParser(prog="hfbert", description="Raw text in, a BERT on the Hub out.")
     words = parser.add_subparsers(dest="word", required=True, metavar="WORD")
-    tokenizer = words.add_parser("tokenizer", help="look at a tokenizer")
-    actions = tokenizer.add_subparsers(dest="action", required=True, metavar="ACTION")
-    check = actions.add_parser("check", help="how well it fits a text: share of [UNK], pieces a word")
-    check.add_argument("tokenizer", help="name or folder of a tokenizer")
-    check.add_argument("files", nargs="+", help="UTF-8 text files")
-    check.set_defaults(run=check_tokenizer)
+    add_tokenizer(words)
+    add_report(words)
+    add_predict(words)
     arguments = parser.parse_args(argv)
     try:
         arguments.run(arguments)
@@ -26,8 +26,19 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit(2) from None
 
 
+# What a command needs is imported where it runs: transformers takes seconds, and `--help` should not.
+
+
+def add_tokenizer(words: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    tokenizer = words.add_parser("tokenizer", help="look at a tokenizer")
+    actions = tokenizer.add_subparsers(dest="action", required=True, metavar="ACTION")
+    check = actions.add_parser("check", help="how well it fits a text: share of [UNK], pieces a word")
+    check.add_argument("tokenizer", help="name or folder of a tokenizer")
+    check.add_argument("files", nargs="+", help="UTF-8 text files")
+    check.set_defaults(run=check_tokenizer)
+
+
 def check_tokenizer(arguments: argparse.Namespace) -> None:
-    # Imported here: transformers takes seconds, and `--help` should not.
     from hfbert.data import tokenizer as room
     from hfbert.data.corpus import CorpusOptions, read_documents
 
@@ -35,3 +46,47 @@ def check_tokenizer(arguments: argparse.Namespace) -> None:
     documents = (text for file in arguments.files for text in read_documents(CorpusOptions(corpus=file)))
     for name, value in room.check_tokenizer(tokenizer, documents).items():
         print(f"{name}: {value}")
+
+
+def add_report(words: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    report = words.add_parser("report", help="any number of runs side by side")
+    report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="output_dir of a run")
+    report.add_argument("--output", type=Path, help="write the Markdown here, the picture beside it as .png")
+    report.set_defaults(run=report_runs)
+
+
+def report_runs(arguments: argparse.Namespace) -> None:
+    from hfbert.training.comparison import summarise_run, to_markdown
+    from hfbert.training.comparison_picture import draw_runs
+
+    runs = [summarise_run(folder) for folder in arguments.runs]
+    markdown = to_markdown(runs)
+    print(markdown, end="")
+    if arguments.output is not None:
+        arguments.output.write_text(markdown, encoding="utf-8")
+        draw_runs(runs, arguments.output.with_suffix(".png"))
+
+
+def add_predict(words: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    predict = words.add_parser("predict", help="what a model says of each line of a file, as JSON lines")
+    predict.add_argument("task", choices=("fill_mask", "next_sentence", "classify", "tag", "answer"))
+    predict.add_argument("model", help="name or folder of a model with the head for it")
+    predict.add_argument(
+        "file",
+        nargs="?",
+        default="-",
+        help="UTF-8 text, one a line, a second text after a tab; or JSON lines (.jsonl); - or none: stdin",
+    )
+    predict.add_argument("--top_k", type=int, default=5, help="most answers for each line")
+    predict.add_argument("--batch_size", type=int, default=32, help="rows computed at once")
+    predict.set_defaults(run=predict_lines)
+
+
+def predict_lines(arguments: argparse.Namespace) -> None:
+    from hfbert.predict_lines import predict_file
+
+    num_failed = predict_file(
+        arguments.task, arguments.model, arguments.file, arguments.top_k, arguments.batch_size
+    )
+    if num_failed:
+        raise ValueError(f"{num_failed} lines could not be done: their `error` says why")

@@ -1,5 +1,6 @@
 """The `hfbert` command, through `main` with real files."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,25 @@ def test_a_missing_file_is_one_line_and_exit_code_2(
     assert len(errors) == 1 and "no/such" in errors[0]
 
 
+def test_report_prints_the_table_and_writes_it_with_a_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = {"task": "cola", "metrics": {"accuracy": 0.5}, "main_metric": "accuracy", "baseline": {}}
+    for name in ("甲", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.json").write_text(json.dumps(results))
+    main(["report", str(tmp_path / "甲"), str(tmp_path / "b"), "--output", str(tmp_path / "out.md")])
+    shown = capsys.readouterr().out
+    assert "| task | 甲 | b |" in shown and shown == (tmp_path / "out.md").read_text(encoding="utf-8")
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(tmp_path / "none")])
+    assert ended.value.code == 2 and "no such folder" in capsys.readouterr().err
+
+
 def test_help_names_the_words(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     assert ended.value.code == 0
-    assert "tokenizer" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("tokenizer", "report", "predict"))

@@ -20,6 +20,7 @@ OWN = {
     "hfbert/training/": ("hfbert.training",),
     "hfbert/__init__.py": ("hfbert.model", "hfbert.data"),
     "hfbert/predict.py": ("hfbert.model", "hfbert.data"),
+    "hfbert/predict_lines.py": ("hfbert.predict",),
     "hfbert/interop.py": ("hfbert.model",),
     "hfbert/hub.py": ("hfbert.model", "hfbert.data"),
     "hfbert/cli.py": ("hfbert",),
@@ -40,6 +41,7 @@ OTHERS = {
     },
     "hfbert/__init__.py": {"transformers"},
     "hfbert/predict.py": EDGE,
+    "hfbert/predict_lines.py": EDGE,
     "hfbert/interop.py": EDGE,
     "hfbert/hub.py": EDGE,
     "hfbert/cli.py": None,  # anything declared
