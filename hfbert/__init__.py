@@ -27,7 +27,7 @@ from hfbert.model.modeling_hfbert import (
     HFBertModel,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 AutoConfig.register("hfbert", HFBertConfig)
 AutoTokenizer.register(HFBertConfig, BertTokenizer)

@@ -7,13 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
-from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, AutoTokenizer, BertForPreTraining, pipeline
 
@@ -44,13 +42,6 @@ SMALL = {
     "validation_split_percentage": 10,
     "report_to": "none",
 }
-
-
-@pytest.fixture(autouse=True)
-def fresh_accelerator() -> Iterator[None]:
-    AcceleratorState._reset_state(reset_partial_state=True)
-    yield
-    AcceleratorState._reset_state(reset_partial_state=True)
 
 
 @pytest.fixture(scope="module")
