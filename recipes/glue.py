@@ -42,8 +42,9 @@ from hfbert.data.glue import (
 from hfbert.data.pydoc_labels import package_rows, pair_rows
 from hfbert.data.tables import SourceOptions, Table, hold_out, read_dataset, read_table
 from hfbert.data.tokenizer import load_tokenizer, save_tokenizer
+from hfbert.hub import publish_task_model
 from hfbert.training.comparison import show_runs
-from hfbert.training.finetuning import FineTuneOptions, Job, run_job, write_scores
+from hfbert.training.finetuning import FineTuneOptions, Job, best_result, run_job, write_scores
 from hfbert.training.layers import LayerOptions
 from hfbert.training.loop import TrainOptions, make_accelerator
 from hfbert.training.metrics import ClassificationMetric, GlueMetric
@@ -129,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         job = make_job(accelerator, recipe, texts, tokenizer, features)
         submission |= run_task(accelerator, recipe, texts, job, features, output_dir / texts.name)
     if accelerator.is_main_process:
-        finish(recipe, output_dir, submission)
+        finish(recipe, output_dir, tasks, submission)
     accelerator.end_training()
 
 
@@ -335,9 +336,17 @@ def write_predictions(path: Path, predictions: list[Any], logits: np.ndarray) ->
     path.write_text("".join(lines), encoding="utf-8")
 
 
-def finish(recipe: Recipe, output_dir: Path, submission: dict[str, list[str]]) -> None:
-    """Show the table of all tasks, and write the zip for the server if that was asked for."""
+def finish(recipe: Recipe, output_dir: Path, tasks: list[Texts], submission: dict[str, list[str]]) -> None:
+    """Show the table of all tasks, write cards, upload and write the zip for the server as asked for."""
     show_runs([output_dir])
+    tune = recipe.tune
+    for texts in tasks if tune.do_train else []:
+        name = tune.hub_model_id or output_dir.resolve().name
+        name = name if len(tasks) == 1 else f"{name}-{texts.name}"
+        folder = output_dir / texts.name
+        kind = "AutoModelForSequenceClassification"
+        result = best_result(folder)
+        publish_task_model(folder / "model", name, kind, result, tune.push_to_hub, tune.hub_private_repo)
     if recipe.task.submit:
         write_submission(output_dir / "submission.zip", submission)
         absent = [name for name in submission_files() if name not in submission]

@@ -25,8 +25,9 @@ from hfbert.data.ner import collect_tags, convert_tags, learn_names, make_featur
 from hfbert.data.pydoc_labels import entity_rows
 from hfbert.data.tables import SourceOptions, Table, hold_out, read_dataset
 from hfbert.data.tokenizer import load_tokenizer, save_tokenizer
+from hfbert.hub import publish_task_model
 from hfbert.training.comparison import show_runs
-from hfbert.training.finetuning import FineTuneOptions, Job, run_job, write_scores
+from hfbert.training.finetuning import FineTuneOptions, Job, best_result, run_job, write_scores
 from hfbert.training.layers import LayerOptions
 from hfbert.training.loop import TrainOptions, make_accelerator
 from hfbert.training.metrics import EntityMetric
@@ -104,6 +105,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             write_test(output_dir, parts["test"], tags)
     if accelerator.is_main_process:
         show_runs([output_dir])
+        publish(recipe, output_dir)
     accelerator.end_training()
 
 
@@ -203,6 +205,22 @@ def write_test(folder: Path, sentences: list[Sentence], tags: list[list[str]]) -
     if all(len(one.tags) == len(one.words) for one in sentences):
         scores = judge(tags, sentences)
         write_scores(folder / "results_test.json", scores["metrics"] | {"types": scores["types"]})
+
+
+def publish(recipe: Recipe, folder: Path) -> None:
+    """The card of the best model, and its upload if that was asked for."""
+    tune = recipe.tune
+    if tune.do_train:
+        name = tune.hub_model_id or folder.resolve().name
+        result = best_result(folder)
+        publish_task_model(
+            folder / "model",
+            name,
+            "AutoModelForTokenClassification",
+            result,
+            tune.push_to_hub,
+            tune.hub_private_repo,
+        )
 
 
 if __name__ == "__main__":

@@ -24,8 +24,9 @@ from hfbert.data.questions import Question, locate_answers, read_questions, rows
 from hfbert.data.squad import Answer, best_answers, make_features, softmax
 from hfbert.data.tables import SourceOptions, Table, hold_out, read_dataset
 from hfbert.data.tokenizer import load_tokenizer, save_tokenizer
+from hfbert.hub import publish_task_model
 from hfbert.training.comparison import show_runs
-from hfbert.training.finetuning import FineTuneOptions, Job, run_job, write_scores
+from hfbert.training.finetuning import FineTuneOptions, Job, best_result, run_job, write_scores
 from hfbert.training.layers import LayerOptions
 from hfbert.training.loop import TrainOptions, make_accelerator
 from hfbert.training.metrics import AnswerMetric
@@ -116,6 +117,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 write_answers(recipe, output_dir, part, ranked, parts[part])
     if accelerator.is_main_process:
         show_runs([output_dir])
+        publish(recipe, output_dir)
     accelerator.end_training()
 
 
@@ -229,6 +231,22 @@ def write_answers(recipe: Recipe, folder: Path, part: str, ranked: Ranked, quest
     if part == "test" and all(one.answers is not None for one in questions):
         texts = [answers[0].text if answers else "" for answers, _ in ranked]
         write_scores(folder / "results_test.json", score(recipe, texts, questions))
+
+
+def publish(recipe: Recipe, folder: Path) -> None:
+    """The card of the best model, and its upload if that was asked for."""
+    tune = recipe.tune
+    if tune.do_train:
+        name = tune.hub_model_id or folder.resolve().name
+        result = best_result(folder)
+        publish_task_model(
+            folder / "model",
+            name,
+            "AutoModelForQuestionAnswering",
+            result,
+            tune.push_to_hub,
+            tune.hub_private_repo,
+        )
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ from hfbert.data.pydoc_labels import next_rows
 from hfbert.data.swag import is_labelled, make_choices
 from hfbert.data.tables import SourceOptions, Table, hold_out, read_dataset, read_table
 from hfbert.data.tokenizer import load_tokenizer, save_tokenizer
+from hfbert.hub import publish_task_model
 from hfbert.training.comparison import show_runs
-from hfbert.training.finetuning import FineTuneOptions, Job, run_job, write_scores
+from hfbert.training.finetuning import FineTuneOptions, Job, best_result, run_job, write_scores
 from hfbert.training.layers import LayerOptions
 from hfbert.training.loop import TrainOptions, make_accelerator
 from hfbert.training.metrics import ClassificationMetric
@@ -91,6 +92,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             write_predictions(output_dir, logits, rows["test"])
     if accelerator.is_main_process:
         show_runs([output_dir])
+        publish(recipe, output_dir)
     accelerator.end_training()
 
 
@@ -150,6 +152,22 @@ def write_predictions(folder: Path, logits: np.ndarray, rows: list[dict[str, Any
     (folder / "predictions_test.jsonl").write_text("".join(lines), encoding="utf-8")
     if "labels" in rows[0]:
         write_scores(folder / "results_test.json", score(guesses, [row["labels"] for row in rows]))
+
+
+def publish(recipe: Recipe, folder: Path) -> None:
+    """The card of the best model, and its upload if that was asked for."""
+    tune = recipe.tune
+    if tune.do_train:
+        name = tune.hub_model_id or folder.resolve().name
+        result = best_result(folder)
+        publish_task_model(
+            folder / "model",
+            name,
+            "AutoModelForMultipleChoice",
+            result,
+            tune.push_to_hub,
+            tune.hub_private_repo,
+        )
 
 
 if __name__ == "__main__":

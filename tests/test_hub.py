@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+import transformers
 from huggingface_hub import ModelCard
 
-from hfbert.hub import push_model, write_model_card
+from hfbert.hub import publish_task_model, push_model, write_model_card
 
 RESULTS = [("masked loss", 3.9, None), ("masked accuracy", 0.31, 0.06)]
 
@@ -24,6 +25,34 @@ def test_the_card_has_valid_metadata_and_says_what_was_measured(tmp_path: Path) 
     ):
         assert text in card.text, text
     assert str(tmp_path) not in card.text
+
+
+@pytest.mark.parametrize(
+    "auto_class",
+    [
+        *("AutoModelForSequenceClassification", "AutoModelForTokenClassification"),
+        *("AutoModelForQuestionAnswering", "AutoModelForMultipleChoice"),
+    ],
+)
+def test_the_card_of_a_fine_tuned_model_says_how_to_load_it_and_what_it_scores(
+    tmp_path: Path, auto_class: str
+) -> None:
+    result = {
+        "task": "情感",
+        "model": "tiny/model",
+        "train_rows": 9600,
+        "eval_rows": 1200,
+        "learning_rate": 2e-5,
+    }
+    result |= {"steps": 30, "seed": 42, "metrics": {"accuracy": 0.9, "macro_f1": 0.8}}
+    result |= {"baseline": {"accuracy": 0.5}}
+    publish_task_model(tmp_path, "you/classifier", auto_class, result, push=False, private=False)
+    card = ModelCard.load(tmp_path / "README.md")
+    words = str(card.data.to_dict()["pipeline_tag"]).split("-")
+    assert words[-1] in auto_class.lower()
+    assert getattr(transformers, auto_class).__name__ in card.text
+    for text in ("| accuracy | 0.9 | 0.5 |", "| macro f1 | 0.8 |  |", "情感", "| training rows | 9,600 |"):
+        assert text in card.text, text
 
 
 def test_a_push_that_cannot_be_made_is_one_line_with_the_flag(

@@ -238,9 +238,13 @@ def show_runs(folders: Sequence[Path]) -> None:
     columns = ("task", "metric", "mean", "best", "baseline", "seeds", "minutes")
     for column in columns:
         table.add_column(column, justify="left" if column in columns[:2] else "right", no_wrap=True)
-    for one in (one for folder in folders for one in summarise_run(folder)):
+    runs = [summarise_run(folder) for folder in folders]
+    for one in (one for run in runs for one in run):
         row = dict(zip(_COLUMNS, to_row(one), strict=True))
         table.add_row(*(Text(row[column]) for column in columns))
         for name, value in one.others.items():
             table.add_row("", Text(name.replace("_", " ")), f"{value:.1f}")
     Console().print(table)
+    for run in runs:
+        if (average := glue_average(run)) is not None:
+            Console().print(f"GLUE average over these tasks, without WNLI: {average:.1f}")

@@ -168,9 +168,16 @@ def _run_trial(
 ) -> None:
     started = time.perf_counter()
     folder = Path(train.output_dir)
-    loop = _make_loop(accelerator, job, options, train, optim, layers)
+    judged: dict[str, Any] = {}
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        judged.update(job.judge(model))
+        return judged["metrics"]
+
+    loop = _make_loop(accelerator, job, options, train, optim, layers, evaluate)
     loop.run()
-    judged = job.judge(loop.model)
+    if not judged:  # killed after its last checkpoint, so that nothing was left to train
+        evaluate(loop.model)
     if accelerator.is_main_process:
         job.save(accelerator.unwrap_model(loop.model), folder / "model")
     facts = job.facts | {
@@ -194,6 +201,7 @@ def _make_loop(
     train: TrainOptions,
     optim: OptimOptions,
     layers: LayerOptions,
+    evaluate: Callable[[nn.Module], dict[str, float]],
 ) -> TrainingLoop:
     """The model, new or from the newest complete checkpoint of this run, and the loop that trains it."""
     folder = Path(train.output_dir)
@@ -221,7 +229,7 @@ def _make_loop(
         train,
         optim,
         save_model,
-        evaluate=lambda model: job.judge(model)["metrics"],
+        evaluate,
         rate_factors=rate_factors(model, layers.layerwise_lr_decay),
     )
     accelerator.init_trackers(folder.name)
@@ -233,14 +241,22 @@ def _make_loop(
 
 def _keep_best(folder: Path) -> None:
     """Move the model of the best run to `folder`/model and drop the others; nothing where that is done."""
-    places = [path.parent for path in sorted(folder.glob(f"lr-*/{RESULTS}"))]
-    scores = {place: score_of(read_results(place) or {}) for place in places}
-    best = max(places, key=lambda place: scores[place])
-    for place in places:
+    best = _find_best(folder)
+    for place in (path.parent for path in folder.glob(f"lr-*/{RESULTS}")):
         if place == best and (place / "model").exists():
             shutil.rmtree(folder / "model", ignore_errors=True)
             (place / "model").rename(folder / "model")
         shutil.rmtree(place / "model", ignore_errors=True)
+
+
+def _find_best(folder: Path) -> Path:
+    places = [path.parent for path in sorted(folder.glob(f"*/{RESULTS}"))]
+    return max(places, key=lambda place: score_of(read_results(place) or {}))
+
+
+def best_result(folder: Path) -> dict[str, Any]:
+    """The results of the run whose model is in `folder`/model."""
+    return read_results(_find_best(folder)) or {}
 
 
 def score_of(result: dict[str, Any]) -> float:
