@@ -235,18 +235,10 @@ def write_answers(recipe: Recipe, folder: Path, part: str, ranked: Ranked, quest
 
 def publish(recipe: Recipe, folder: Path) -> None:
     """The card of the best model, and its upload if that was asked for."""
-    tune = recipe.tune
+    tune, kind = recipe.tune, "AutoModelForQuestionAnswering"
     if tune.do_train:
-        name = tune.hub_model_id or folder.resolve().name
-        result = best_result(folder)
-        publish_task_model(
-            folder / "model",
-            name,
-            "AutoModelForQuestionAnswering",
-            result,
-            tune.push_to_hub,
-            tune.hub_private_repo,
-        )
+        name, result = tune.hub_model_id or folder.resolve().name, best_result(folder)
+        publish_task_model(folder / "model", name, kind, result, tune.push_to_hub, tune.hub_private_repo)
 
 
 if __name__ == "__main__":

@@ -156,18 +156,10 @@ def write_predictions(folder: Path, logits: np.ndarray, rows: list[dict[str, Any
 
 def publish(recipe: Recipe, folder: Path) -> None:
     """The card of the best model, and its upload if that was asked for."""
-    tune = recipe.tune
+    tune, kind = recipe.tune, "AutoModelForMultipleChoice"
     if tune.do_train:
-        name = tune.hub_model_id or folder.resolve().name
-        result = best_result(folder)
-        publish_task_model(
-            folder / "model",
-            name,
-            "AutoModelForMultipleChoice",
-            result,
-            tune.push_to_hub,
-            tune.hub_private_repo,
-        )
+        name, result = tune.hub_model_id or folder.resolve().name, best_result(folder)
+        publish_task_model(folder / "model", name, kind, result, tune.push_to_hub, tune.hub_private_repo)
 
 
 if __name__ == "__main__":
