@@ -138,10 +138,12 @@ def read_texts(recipe: Recipe, task_name: str | None) -> Texts:
     """The tables of a task, checked from the first to the last cell before anything is trained."""
     parts = read_parts(recipe, task_name)
     if recipe.tune.do_train and "train" not in parts:
-        raise ValueError(f"there is no training set among {', '.join(parts)}: give --train_file")
+        raise ValueError(
+            f"{task_name or 'the data'}: no training set among {', '.join(parts)}; give --train_file"
+        )
     if "validation" not in parts and "validation_matched" not in parts:
         if "train" not in parts:
-            raise ValueError(f"there is no validation set among {', '.join(parts)}: give --validation_file")
+            raise ValueError(f"{task_name or 'the data'}: no validation set; give --validation_file")
         kept, held_out = hold_out(len(parts["train"]), recipe.source.validation_split_percentage)
         parts |= {"train": parts["train"].select(kept), "validation": parts["train"].select(held_out)}
     parts = {name: table.head(recipe.source.limit(name.partition("_")[0])) for name, table in parts.items()}

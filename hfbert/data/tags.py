@@ -42,8 +42,8 @@ def detect_scheme(sequences: Iterable[Sequence[str]]) -> str:
     if prefixes & {"E", "S"}:
         return "IOBES"
     pairs = [pair for tags in sequences for pair in zip([OUTSIDE, *tags], tags, strict=False)]
-    has_bare_start = any(split_tag(tag)[0] == "I" and not _goes_on(before, tag) for before, tag in pairs)
-    return "IOB1" if has_bare_start else "IOB2"
+    starts = {split_tag(tag)[0] for before, tag in pairs if tag != OUTSIDE and not _goes_on(before, tag)}
+    return "IOB1" if starts == {"I"} else "IOB2"
 
 
 def to_iob2(tags: Sequence[str], scheme: str) -> list[str]:

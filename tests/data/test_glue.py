@@ -121,6 +121,12 @@ def test_the_form_of_the_hub_gives_the_same_rows_with_names_for_labels(tmp_path:
     assert [row["label"] for row in found["test"].rows] == [None, None]
 
 
+def test_a_folder_without_the_task_says_which_ones_it_has(tmp_path: Path) -> None:
+    (tmp_path / "RTE").mkdir()
+    with pytest.raises(ValueError, match=r"--task_name qqp: .* has RTE and no QQP; name tasks it has"):
+        read_glue("qqp", str(tmp_path))
+
+
 def test_columns_of_another_task_are_refused_with_those_there_are() -> None:
     with pytest.raises(ValueError, match=r"no column 'premise'.* from text, stars"):
         rename_columns("mnli", Table("a.csv", [{"text": "a", "stars": "1"}]))

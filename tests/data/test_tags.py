@@ -64,6 +64,11 @@ def test_tags_without_prefix_are_entities_run_by_run() -> None:
     assert to_iob2(tags, "plain") == ["B-OBJ", "I-OBJ", "O", "B-人", "B-OBJ"]
 
 
+def test_a_stray_inside_tag_does_not_make_another_scheme() -> None:
+    assert detect_scheme([["B-PER", "O"], ["O", "I-PER"]]) == "IOB2"
+    assert to_iob2(["O", "I-PER"], "IOB2") == ["O", "B-PER"]
+
+
 @pytest.mark.parametrize("tags", [[], ["O", "O"]])
 def test_nothing_but_outside_is_valid_iob2(tags: list[str]) -> None:
     assert detect_scheme([tags]) == "IOB2"
