@@ -99,7 +99,8 @@ def read_glue(task_name: str, dataset_name: str | None) -> dict[str, Table]:
     there = [other.folder for other in TASKS.values() if Path(dataset_name or "", other.folder).is_dir()]
     if dataset_name is not None and there:
         raise ValueError(
-            f"--task_name {task_name}: {dataset_name} has {', '.join(there)} and no {task.folder}; name tasks it has"
+            f"--task_name {task_name}: {dataset_name} has {', '.join(there)} and no {task.folder}; "
+            "name tasks it has"
         )
     if dataset_name is not None and not _is_all_of_glue(dataset_name):
         parts = read_dataset(dataset_name)

@@ -30,7 +30,7 @@ _SEE_ALSO = re.compile(r"\n *See [Aa]lso\n")  # what stands below looks like par
 _UNIT = re.compile(r"[^\W_]+|[^\w\s]|_")
 _REFERENCE = re.compile(r"\[`~?([^`]+)`\]|:[a-z:]+:`~?([^`]+)`")  # [`~a.B`], :class:`~a.B`
 _MARKUP = re.compile(r"`+|(?<!\w)\*+|\*+(?!\w)")
-_LINK = r"(?i: to| is| of|:|=)"
+_LINK = r"(?i: to| is| of| ?[:=])"
 _CONSTANT = (
     r"(?:None|True|False|[-+]?\d+(?:\.\d+)?(?:e-?\d+)?|\"[^\"]{1,30}\"|'[^']{1,30}')(?![\w.]*\w|[-+*/])"
 )
@@ -41,19 +41,6 @@ _DEFAULT = re.compile(
     rf"|{_LINK}+ *(?P<word>[A-Za-z_]\w*(?:\.\w+)*)(?=[.,;)\]]+(?:\s|$)|$))"
 )
 _TYPE_END = re.compile(r"(?:,? *\(?| +(?:of|with) )\b(?:shape|optional|defaults?|required|keyword)\b.*")
-_TYPE = re.compile(r" *:type (\w+): *(.+)")
-_SEE_ALSO = re.compile(r"\n *See [Aa]lso\n")  # what stands below looks like parameters
-_UNIT = re.compile(r"[^\W_]+|[^\w\s]|_")
-_REFERENCE = re.compile(r"\[`~?([^`]+)`\]|:[a-z:]+:`~?([^`]+)`")  # [`~a.B`], :class:`~a.B`
-_MARKUP = re.compile(r"`+|(?<!\w)\*+|\*+(?!\w)")
-_DEFAULT = re.compile(
-    r"\b(?i:defaults?(?: values?)?)(?:(?i: to| is| of)|:|=)+ *"
-    r"(?:(?P<constant>None|True|False|[-+]?\d+(?:\.\d+)?(?:e-?\d+)?|\"[^\"]{1,30}\"|'[^']{1,30}')(?![\w.]*\w|[-+*/])"
-    r"|(?P<word>[A-Za-z_]\w*(?:\.\w+)*)(?=[.,;)\]]*(?:[.;)]|$)))"
-)
-_TYPE_END = re.compile(
-    r"(?:,? *\(?| +(?:of|with) )\b(?:shape|optional|default|defaults|required|keyword)\b.*"
-)
 _TYPE = re.compile(r"[A-Za-z_][\w., |\[\]/-]*")
 _SENTENCE_END = re.compile(r"(?<=[.!?]) +(?=[^a-z])")
 
