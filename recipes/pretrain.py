@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -27,6 +27,7 @@ from hfbert.data.corpus import CorpusOptions, read_documents
 from hfbert.data.masking import MaskingOptions
 from hfbert.data.pair_plan import PairOptions
 from hfbert.data.pairs import SentencePairs, pair_statistics
+from hfbert.data.segmentation import ChineseWords, GivenWords, WordOptions
 from hfbert.data.sentences import split_sentences
 from hfbert.data.tokenized import TokenizedCorpus, tokenize_corpus
 from hfbert.data.tokenizer import TokenizerOptions, load_tokenizer, save_tokenizer, train_tokenizer
@@ -88,6 +89,7 @@ class Recipe:
     tokenizer: TokenizerOptions
     pairs: PairOptions
     masking: MaskingOptions
+    words: WordOptions
     model: ModelOptions
     optim: OptimOptions
     train: TrainOptions
@@ -151,9 +153,21 @@ def prepare_text(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, TokenizedCorp
         sentences = (sentence for document in documents for sentence in split_sentences(document))
         tokenizer = train_tokenizer(sentences, recipe.tokenizer, model_max_length=recipe.pairs.max_length)
     tokenizer.model_max_length = recipe.pairs.max_length
-    corpus, report = tokenize_corpus(documents, tokenizer)
+    corpus, report = tokenize_corpus(documents, tokenizer, find_words(recipe, documents))
     print(report)
     return tokenizer, corpus
+
+
+def find_words(recipe: Recipe, documents: Sequence[str]) -> ChineseWords | GivenWords | None:
+    """What tells the words of the corpus where they are masked whole."""
+    file = recipe.words.segmentation_file
+    if not recipe.masking.whole_word_mask:
+        if file is not None:
+            raise ValueError("--segmentation_file is of no use without --whole_word_mask true")
+        return None
+    if file is None:
+        return ChineseWords()
+    return GivenWords(documents, list(read_documents(replace(recipe.corpus, corpus=file))))
 
 
 def split_documents(recipe: Recipe, corpus: TokenizedCorpus) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -66,6 +66,7 @@ class DataCollatorForPreTraining:
     mask_replace_prob: float = MaskingOptions.mask_replace_prob
     random_replace_prob: float = MaskingOptions.random_replace_prob
     whole_word_mask: bool = MaskingOptions.whole_word_mask
+    masked_span: Literal["word", "ngram", "geometric"] = MaskingOptions.masked_span
     pad_to_multiple_of: int | None = None
     seed: int = 0
     return_tensors: str = "pt"
@@ -185,6 +186,7 @@ class DataCollatorForPreTraining:
             mask_replace_prob=self.mask_replace_prob,
             random_replace_prob=self.random_replace_prob,
             whole_word_mask=self.whole_word_mask,
+            masked_span=self.masked_span,
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
+from typing import Literal
 
 import numpy as np
 
@@ -14,7 +15,15 @@ import numpy as np
 IGNORED_LABEL = -100  # what the losses of torch and transformers skip
 
 # Each kind of decision reads a stream of its own, so that none of them tells anything about another.
-CHOICE_STREAM, BUDGET_STREAM, LAST_WORD_STREAM, ACTION_STREAM, REPLACEMENT_STREAM = range(5)
+CHOICE_STREAM, BUDGET_STREAM, LAST_WORD_STREAM, ACTION_STREAM, REPLACEMENT_STREAM, SPAN_STREAM = range(6)
+
+# How often 1, 2, 3 ... words are masked together: MacBERT's n-grams (Cui et al., 2020), and SpanBERT's
+# lengths (Joshi et al., 2020), geometric with p = 0.2 up to 10, with a mean of 3.8.
+SPAN_SHARES = {
+    "word": np.array([1.0]),
+    "ngram": np.array([0.4, 0.3, 0.2, 0.1]),
+    "geometric": 0.2 * 0.8 ** np.arange(10) / (1 - 0.8**10),
+}
 
 # The finaliser of splitmix64 (Steele, Lea and Flood, 2014, "Fast splittable pseudorandom number generators").
 GOLDEN_STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -37,7 +46,10 @@ class MaskingOptions:
     mlm_probability: float = 0.15
     mask_replace_prob: float = 0.8
     random_replace_prob: float = 0.1
-    whole_word_mask: bool = False
+    whole_word_mask: bool = False  # the pieces of a word are masked together
+    masked_span: Literal["word", "ngram", "geometric"] = (
+        "word"  # whole words masked together: see SPAN_SHARES
+    )
 
     def __post_init__(self) -> None:
         for name in ("mlm_probability", "mask_replace_prob", "random_replace_prob"):
@@ -48,6 +60,10 @@ class MaskingOptions:
                 f"mask_replace_prob={self.mask_replace_prob} and random_replace_prob="
                 f"{self.random_replace_prob} make {total:g}: lower one of them, their sum may be 1 at most"
             )
+        if self.masked_span not in SPAN_SHARES:
+            raise ValueError(f"masked_span={self.masked_span!r} is not one of {', '.join(SPAN_SHARES)}")
+        if self.masked_span != "word" and not self.whole_word_mask:
+            raise ValueError(f"masked_span={self.masked_span} masks whole words: set whole_word_mask=true")
 
 
 def check_rate(name: str, rate: object) -> None:
@@ -79,7 +95,8 @@ def mask_tokens(
     With `whole_word_mask`, `word_ids` (B, S) is required: neighbours of equal id are one word, -1 is never
     masked. Words are taken whole, in random order, until the row's share is used up, one at least; the last
     one may go beyond it, as often as keeps the mean exact. What stands in the place of a piece is still drawn
-    piece by piece.
+    piece by piece. With `masked_span`, a drawn word brings the words after it along, up to a drawn length and
+    no further than its segment; they count towards the same share.
     """
     draw = partial(counter_hash, seed, epoch)
     if options.whole_word_mask:
@@ -90,7 +107,8 @@ def mask_tokens(
     budget = _token_budget(maskable.sum(axis=1), sample_ids, options.mlm_probability, draw)
     if options.whole_word_mask:
         assert word_ids is not None
-        chosen = _choose_words(maskable, word_ids, ordinals, sample_ids, budget, draw)
+        shares = SPAN_SHARES[options.masked_span]
+        chosen = _choose_words(maskable, word_ids, ordinals, sample_ids, budget, draw, shares)
     else:
         chosen = _choose_tokens(maskable, ordinals, sample_ids, budget, draw)
     labels = np.where(chosen, input_ids, IGNORED_LABEL)
@@ -178,6 +196,7 @@ def _choose_words(
     sample_ids: np.ndarray,
     budget: np.ndarray,
     draw: Draw,
+    span_shares: np.ndarray,
 ) -> np.ndarray:
     """Whole words up to the budget of each row: (B, S) bool."""
     chosen = np.zeros_like(maskable)
@@ -191,12 +210,34 @@ def _choose_words(
     word_numbers = np.cumsum(is_first) - 1
     word_rows = rows[is_first]  # (W,) from here on
     draw_word = partial(draw, sample_ids[word_rows], ordinals[rows, columns][is_first])
-    order = np.lexsort((draw_word(CHOICE_STREAM), word_rows))
+    priority = draw_word(CHOICE_STREAM)
+    if len(span_shares) > 1:
+        # A gap, such as a [SEP], ends a stretch of words, and so does the row.
+        is_break = (np.diff(columns, prepend=-2) > 1) | (np.diff(rows, prepend=-1) != 0)
+        lengths = 1 + np.searchsorted(
+            np.cumsum(span_shares)[:-1], unit_interval(draw_word(SPAN_STREAM)), "right"
+        )
+        priority = _share_priority(priority, lengths, np.cumsum(is_break)[is_first])
+    order = np.lexsort((priority, word_rows))
     coins = unit_interval(draw_word(LAST_WORD_STREAM))
     taken = np.empty(len(order), dtype=bool)
     taken[order] = _take_words(np.bincount(word_numbers)[order], word_rows[order], budget, coins[order])
     chosen[rows, columns] = taken[word_numbers]
     return chosen
+
+
+def _share_priority(priority: np.ndarray, lengths: np.ndarray, stretches: np.ndarray) -> np.ndarray:
+    """The best priority among the words whose span reaches each word, its own included: (W,) -> (W,).
+
+    So the words of a span stand together in the order of a row, where its first word would stand alone.
+    """
+    best = priority.copy()
+    for distance in range(1, min(int(lengths.max()), len(priority))):
+        reaches = (lengths[:-distance] > distance) & (stretches[:-distance] == stretches[distance:])
+        best[distance:] = np.where(
+            reaches, np.minimum(best[distance:], priority[:-distance]), best[distance:]
+        )
+    return best
 
 
 def _take_words(sizes: np.ndarray, rows: np.ndarray, budget: np.ndarray, coins: np.ndarray) -> np.ndarray:

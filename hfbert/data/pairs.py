@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 from hfbert.data.masking import IGNORED_LABEL, counter_hash
 from hfbert.data.pair_plan import IS_RANDOM, NUM_SPECIAL_TOKENS, PairOptions, find_text, make_plan
 from hfbert.data.tokenized import TokenizedCorpus
+from hfbert.data.words import NO_WORD
 
 
 class SentencePairs(Dataset[dict[str, object]]):
@@ -56,6 +57,7 @@ class SentencePairs(Dataset[dict[str, object]]):
         self.sep_token_id = sep_token_id
         self.seed = seed
         self._tokens = corpus.tokens
+        self._word_starts = corpus.word_starts
         self._text = find_text(corpus, documents)
         num_documents = len(self._text.numbers)
         if num_documents == 0:
@@ -84,7 +86,8 @@ class SentencePairs(Dataset[dict[str, object]]):
     def __getitem__(self, sample: int) -> dict[str, object]:
         """`input_ids`, `token_type_ids`, `special_tokens_mask` (S,) int64; label and `sample_id` as int.
 
-        Raises IndexError when there is no such sample in this epoch.
+        Also `word_ids` (S,), -1 on special tokens, of a corpus that knows its words. Raises IndexError when
+        there is no such sample in this epoch.
         """
         if not 0 <= sample < len(self):
             raise IndexError(f"sample {sample} of {len(self)}")
@@ -103,13 +106,19 @@ class SentencePairs(Dataset[dict[str, object]]):
         token_type_ids[middle + 1 :] = 1
         special_tokens_mask = np.zeros(length, dtype=np.int64)
         special_tokens_mask[[0, *separators]] = 1
-        return {
+        row = {
             "input_ids": input_ids,
             "token_type_ids": token_type_ids,
             "special_tokens_mask": special_tokens_mask,
             "next_sentence_label": int(plan.label[sample]),
             "sample_id": int(sample),
         }
+        if self._word_starts is None:
+            return row
+        starts = np.ones(length, dtype=bool)
+        starts[2:middle] = self._word_starts[plan.first_start[sample] : plan.first_end[sample]][1:]
+        starts[middle + 2 : -1] = self._word_starts[plan.second_start[sample] : plan.second_end[sample]][1:]
+        return row | {"word_ids": np.where(special_tokens_mask == 1, NO_WORD, np.cumsum(starts))}
 
 
 @dataclass(frozen=True, kw_only=True)

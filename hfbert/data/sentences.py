@@ -12,11 +12,11 @@ import sentencex
 INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
 
 _BLANK = re.compile(rf"[\s{INVISIBLE}]*")
-_HAN = "\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_HAN_CHARACTER = re.compile(f"[{_HAN}]")
+HAN = "\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_HAN_CHARACTER = re.compile(f"[{HAN}]")
 _KANA = re.compile("[\u3040-\u30ff]")
 _LATIN = re.compile("[A-Za-z]")
-_WIDE = f"{_HAN}\u3040-\u30ff\u3000-\u303f\uff00-\uffef“”‘’…—"
+_WIDE = f"{HAN}\u3040-\u30ff\u3000-\u303f\uff00-\uffef“”‘’…—"
 _BREAK_BETWEEN_WIDE = re.compile(f"(?<=[{_WIDE}])[ \t]*\n[ \t]*(?=[{_WIDE}])")
 _LINE_BREAK = re.compile(r"[ \t]*\n[ \t]*")
 _PARAGRAPH_BREAK = re.compile(rf"\n[\s{INVISIBLE}]*\n")

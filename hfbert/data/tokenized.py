@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from hfbert.data.segmentation import ChineseWords, GivenWords, find_word_starts
 from hfbert.data.sentences import split_sentences
-from hfbert.data.tokenizer import encode_plain
+from hfbert.data.tokenizer import encode, encode_plain
 
 _DOCUMENTS_PER_BATCH = 512
 
@@ -33,6 +34,7 @@ class TokenizedCorpus:
     tokens: NDArray[np.uint16] | NDArray[np.uint32]  # (num_tokens,)
     sentence_offsets: NDArray[np.int64]  # (num_sentences + 1,)
     document_offsets: NDArray[np.int64]  # (num_documents + 1,)
+    word_starts: NDArray[np.bool_] | None = None  # (num_tokens,) where words begin, if they were looked for
 
     def __len__(self) -> int:
         return len(self.document_offsets) - 1
@@ -49,13 +51,17 @@ class TokenizedCorpus:
         """One `.npy` file an array."""
         Path(folder).mkdir(parents=True, exist_ok=True)
         for array in fields(self):
-            np.save(Path(folder) / f"{array.name}.npy", getattr(self, array.name))
+            if getattr(self, array.name) is not None:
+                np.save(Path(folder) / f"{array.name}.npy", getattr(self, array.name))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "TokenizedCorpus":
         """Map what `save` wrote; nothing is read before it is used. Raises ValueError without it."""
         try:
-            return cls(*(np.load(Path(folder) / f"{array.name}.npy", mmap_mode="r") for array in fields(cls)))
+            paths = [Path(folder) / f"{array.name}.npy" for array in fields(cls)]
+            if not paths[-1].exists():
+                paths.pop()  # no words were looked for
+            return cls(*(np.load(path, mmap_mode="r") for path in paths))
         except (OSError, ValueError, EOFError):
             message = f"{folder} holds no tokenized corpus, or half of one: delete it to have it made anew"
             raise ValueError(message) from None
@@ -70,6 +76,7 @@ class CorpusReport:
     sentences: int = 0
     tokens: int = 0
     unknown_tokens: int = 0
+    unsegmented: int = 0  # documents whose segmentation does not fit: each of their tokens is a word
     dropped: Counter[str] = field(default_factory=Counter)
 
     def lines(self) -> list[str]:
@@ -81,6 +88,8 @@ class CorpusReport:
             "dropped: "
             + (", ".join(f"{count:,} {why}" for why, count in sorted(self.dropped.items())) or "nothing"),
         ]
+        if self.unsegmented:
+            lines.append(f"warning: the segmentation does not fit {self.unsegmented:,} documents")
         if not self.documents_with_two_sentences:
             lines.append(
                 "warning: no document has two sentences, so there is no next-sentence pair; if each sentence "
@@ -93,39 +102,83 @@ class CorpusReport:
 
 
 def tokenize_corpus(
-    documents: Iterable[str], tokenizer: PreTrainedTokenizerBase
+    documents: Iterable[str],
+    tokenizer: PreTrainedTokenizerBase,
+    words: ChineseWords | GivenWords | None = None,
 ) -> tuple[TokenizedCorpus, CorpusReport]:
-    """Split documents into sentences and those into token ids; empty ones are dropped and counted."""
+    """Split documents into sentences and those into token ids; empty ones are dropped and counted.
+
+    With `words` it also says which tokens start a word, for masking words whole.
+    """
     dtype = np.uint16 if len(tokenizer) < 2**16 else np.uint32
     report = CorpusReport()
     tokens: list[NDArray[Any]] = [np.empty(0, dtype)]
+    starts: list[NDArray[Any]] = [np.empty(0, bool)]
     sentence_lengths: list[NDArray[Any]] = [np.empty(0, np.int64)]
     document_lengths: list[NDArray[Any]] = [np.empty(0, np.int64)]
-    documents = iter(documents)
-    while batch := list(islice(documents, _DOCUMENTS_PER_BATCH)):
-        sentences, sizes = _encode_documents(batch, tokenizer, report)
-        num_tokens = sum(map(len, sentences))
-        tokens.append(np.fromiter(chain.from_iterable(sentences), dtype, num_tokens))
-        sentence_lengths.append(np.fromiter(map(len, sentences), np.int64, len(sentences)))
+    numbered = enumerate(documents)
+    while batch := list(islice(numbered, _DOCUMENTS_PER_BATCH)):
+        split = [split_sentences(document) for _, document in batch]
+        encoded = _encode_sentences([one for sentences in split for one in sentences], tokenizer, words)
+        if words is not None:
+            starts += _find_starts(batch, split, encoded, words)
+        ids = [one if words is None else one.ids for one in encoded]
+        kept, sizes = _drop_empty(split, ids, report)
+        tokens.append(np.fromiter(chain.from_iterable(kept), dtype, sum(map(len, kept))))
+        sentence_lengths.append(np.fromiter(map(len, kept), np.int64, len(kept)))
         document_lengths.append(np.array(sizes, np.int64))
-    corpus = TokenizedCorpus(np.concatenate(tokens), _offsets(sentence_lengths), _offsets(document_lengths))
+    corpus = TokenizedCorpus(
+        np.concatenate(tokens),
+        _offsets(sentence_lengths),
+        _offsets(document_lengths),
+        None if words is None else np.concatenate(starts),
+    )
     report.documents, report.sentences, report.tokens = len(corpus), corpus.num_sentences, corpus.num_tokens
     report.documents_with_two_sentences = int((np.diff(corpus.document_offsets) >= 2).sum())
     report.unknown_tokens = int((corpus.tokens == tokenizer.unk_token_id).sum())
+    report.unsegmented = 0 if words is None else words.num_unfit
     return corpus, report
 
 
-def _encode_documents(
-    documents: list[str], tokenizer: PreTrainedTokenizerBase, report: CorpusReport
+def _encode_sentences(
+    sentences: list[str], tokenizer: PreTrainedTokenizerBase, words: object | None
+) -> list[Any]:
+    """The ids of each sentence, or all that the tokenizer knows of it where words are asked for."""
+    if not sentences:
+        return []
+    return encode_plain(sentences, tokenizer) if words is None else encode(sentences, tokenizer)
+
+
+def _find_starts(
+    batch: list[tuple[int, str]],
+    split: list[list[str]],
+    encoded: list[Any],
+    words: ChineseWords | GivenWords,
+) -> list[NDArray[np.bool_]]:
+    """Which tokens of each sentence start a word; all of them where a document's words do not fit it."""
+    rest = iter(encoded)
+    starts = []
+    for (number, document), sentences in zip(batch, split, strict=True):
+        cut = words.open_document(number, document)
+        for sentence in sentences:
+            encoding = next(rest)
+            if cut is None:
+                starts.append(np.ones(len(encoding.ids), dtype=bool))
+            else:
+                known = encoding.offsets, encoding.word_ids
+                starts.append(find_word_starts(sentence, *known, cut(sentence)))
+    return starts
+
+
+def _drop_empty(
+    split: list[list[str]], encoded: list[list[int]], report: CorpusReport
 ) -> tuple[list[list[int]], list[int]]:
-    """The ids of all sentences in a row, and how many of them each document has; counts what it drops."""
-    split = [split_sentences(document) for document in documents]
-    flat = [sentence for sentences in split for sentence in sentences]
-    encoded = iter(encode_plain(flat, tokenizer) if flat else [])
+    """All sentences that have tokens, and how many of them each document has; counts what it drops."""
+    rest = iter(encoded)
     kept: list[list[int]] = []
     sizes: list[int] = []
     for sentences in split:
-        ids = [sentence for sentence in islice(encoded, len(sentences)) if sentence]
+        ids = [sentence for sentence in islice(rest, len(sentences)) if sentence]
         if ids:
             report.dropped["sentences without tokens"] += len(sentences) - len(ids)
             kept.extend(ids)

@@ -182,7 +182,7 @@ def encode_with_offsets(
     texts: list[str], tokenizer: PreTrainedTokenizerBase
 ) -> list[tuple[list[int], list[tuple[int, int]]]]:
     """As `encode_plain`, with the characters each token stands for: text[start:end]."""
-    return [(encoding.ids, encoding.offsets) for encoding in _encode(texts, tokenizer)]
+    return [(encoding.ids, encoding.offsets) for encoding in encode(texts, tokenizer)]
 
 
 def encode_with_words(
@@ -193,7 +193,7 @@ def encode_with_words(
     Words end at white space and punctuation, and each Chinese character is one.
     """
     found = []
-    for encoding in _encode(texts, tokenizer):
+    for encoding in encode(texts, tokenizer):
         words: dict[int, tuple[list[int], int, int]] = {}
         for number, token, (start, end) in zip(
             encoding.word_ids, encoding.ids, encoding.offsets, strict=True
@@ -204,7 +204,8 @@ def encode_with_words(
     return found
 
 
-def _encode(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[Any]:
+def encode(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[Any]:
+    """As `encode_plain`, as whole `tokenizers.Encoding`s with ids, offsets and word_ids."""
     backend = tokenizer.backend_tokenizer
     backend.encode_special_tokens = True
     backend.no_truncation()

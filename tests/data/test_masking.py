@@ -7,8 +7,10 @@ from scipy import stats
 from hfbert.data.masking import (
     GOLDEN_STEP,
     IGNORED_LABEL,
+    SPAN_SHARES,
     MaskingOptions,
     _mix,
+    _share_priority,
     _take_words,
     content_keys,
     counter_hash,
@@ -305,3 +307,54 @@ def test_rates_that_are_no_shares_are_refused_in_one_line_naming_them(options):
 def test_replacement_rates_that_fill_the_whole_are_accepted():
     for share in (0.1, 0.2, 0.3, 0.6, 0.7):
         MaskingOptions(mask_replace_prob=1 - share, random_replace_prob=share)
+
+
+def span_rows(masked_span: str, count: int, width: int = 240) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and word ids of rows of two-token words with a gap in the middle, masked at 15 %."""
+    word_ids = np.repeat(np.arange(width // 2), 2)[None].repeat(count, axis=0)
+    word_ids[:, width // 2 : width // 2 + 2] = -1
+    ids = np.full((count, width), 9)
+    options = MaskingOptions(whole_word_mask=True, masked_span=masked_span)  # type: ignore[arg-type]
+    _, labels = mask_tokens(
+        ids,
+        word_ids >= 0,
+        word_ids,
+        np.arange(count),
+        options,
+        seed=5,
+        epoch=0,
+        mask_token_id=4,
+        replacement_ids=np.arange(5, 50),
+    )
+    return labels, word_ids
+
+
+@pytest.mark.parametrize("masked_span", ["word", "ngram", "geometric"])
+def test_spans_keep_the_budget_and_break_no_word(masked_span: str) -> None:
+    labels, word_ids = span_rows(masked_span, 2000)
+    chosen = labels != -100
+    assert chosen.sum() / (word_ids >= 0).sum() == pytest.approx(0.15, abs=0.002)
+    assert (chosen[:, ::2] == chosen[:, 1::2]).all() and not chosen[word_ids < 0].any()
+
+
+@pytest.mark.parametrize(("masked_span", "mean"), [("ngram", 2.0), ("geometric", 3.8)])
+def test_the_published_lengths_of_spans_have_the_published_mean(masked_span: str, mean: float) -> None:
+    shares = SPAN_SHARES[masked_span]
+    assert shares.sum() == pytest.approx(1)
+    assert (shares * np.arange(1, len(shares) + 1)).sum() == pytest.approx(mean, abs=0.01)
+
+
+def test_the_words_of_a_span_are_taken_together_as_a_walk_over_spans_takes_them() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(200):
+        count = int(draw.integers(1, 30))
+        priority = draw.permutation(count).astype(np.uint64)
+        lengths = draw.integers(1, 6, count)
+        stretches = np.sort(draw.integers(0, 3, count))
+        walked: list[int] = []
+        for first in np.argsort(priority):
+            for word in range(first, min(first + lengths[first], count)):
+                if stretches[word] == stretches[first] and word not in walked:
+                    walked.append(word)
+        shared = _share_priority(priority, lengths, stretches)
+        assert np.argsort(shared, kind="stable").tolist() == walked

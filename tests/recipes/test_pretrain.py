@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -275,3 +276,39 @@ def test_two_processes_reach_the_weights_of_one(tmp_path: Path, corpus: Path) ->
     weights = [load_file(tmp_path / part / "run/model/model.safetensors") for part in "12"]
     for name, weight in weights[0].items():
         torch.testing.assert_close(weights[1][name], weight, atol=1e-5, rtol=0, msg=name)
+
+
+@pytest.mark.parametrize("masked_span", ["word", "ngram"])
+def test_whole_words_are_masked_with_the_words_of_rjieba_or_a_file_of_ones_own(
+    tmp_path: Path, corpus: Path, masked_span: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = corpus.read_text(encoding="utf-8")
+    (tmp_path / "words.txt").write_text(text.replace("深度学习", " 深度学习 "), encoding="utf-8")
+    more = {"whole_word_mask": True, "masked_span": masked_span}
+    if masked_span == "ngram":
+        more["segmentation_file"] = str(tmp_path / "words.txt")
+    pretrain.main(["--config", str(write_recipe(tmp_path, corpus, **more))])
+    starts = np.load(tmp_path / "run/text/corpus/word_starts.npy")
+    tokens = np.load(tmp_path / "run/text/corpus/tokens.npy")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run/model")
+    ids = tokenizer.convert_tokens_to_ids(list("深度学习"))
+    places = [i for i in range(len(tokens) - 3) if tokens[i : i + 4].tolist() == ids]
+    inside = [False, False, False] if masked_span == "ngram" else [False, True, False]  # rjieba: 深度 学习
+    assert places and all(starts[i + 1 : i + 4].tolist() == inside for i in places)
+    assert "does not fit" not in capsys.readouterr().out
+
+
+def test_a_segmentation_out_of_step_with_the_corpus_ends_with_one_line(
+    tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "words.txt").write_text("the cat\n\n我\n", encoding="utf-8")
+    recipe = str(write_recipe(tmp_path, corpus, segmentation_file=str(tmp_path / "words.txt")))
+    for arguments, message in (
+        ([], "--segmentation_file is of no use without --whole_word_mask true"),
+        (["--whole_word_mask", "true"], "--segmentation_file has 2 documents and --corpus 60"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            run(pretrain.main, ["--config", recipe, *arguments])
+        shown = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
+        assert caught.value.code == 2 and len(shown) == 1 and message in shown[0] and len(shown[0]) <= 300
+    assert not (tmp_path / "run").exists()
