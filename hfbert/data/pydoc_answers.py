@@ -29,10 +29,11 @@ _SPHINX_TYPE = re.compile(r" *:type (\w+): *(.+)")
 _SEE_ALSO = re.compile(r"\n *See [Aa]lso\n")  # what stands below looks like parameters
 _UNIT = re.compile(r"[^\W_]+|[^\w\s]|_")
 _REFERENCE = re.compile(r"\[`~?([^`]+)`\]|:[a-z:]+:`~?([^`]+)`")  # [`~a.B`], :class:`~a.B`
+_DIRECTIVE = re.compile(r"\.\. \w+::.*")
 _MARKUP = re.compile(r"`+|(?<!\w)\*+|\*+(?!\w)")
 _LINK = r"(?i: to| is| of| ?[:=])"
 _CONSTANT = (
-    r"(?:None|True|False|[-+]?\d+(?:\.\d+)?(?:e-?\d+)?|\"[^\"]{1,30}\"|'[^']{1,30}')(?![\w.]*\w|[-+*/])"
+    r"(?:None|True|False|[-+]?\d+(?:\.\d+)?(?:e-?\d+)?|\"[^\"]{1,30}\"|'[^']{1,30}')(?![\w.]*\w| ?[-+*/])"
 )
 # "default True", "Defaults to 0.5", "Default: auto."; a word that goes on, as in "defaults to the", is none.
 _DEFAULT = re.compile(
@@ -107,8 +108,8 @@ def _make_parameter(name: str, kind: str, text: str) -> Iterator[Parameter]:
 
 
 def _strip_markup(text: str) -> str:
-    plain = _MARKUP.sub("", _REFERENCE.sub(lambda match: match[1] or match[2], text))
-    return " ".join(plain.replace("::", ":").split())
+    text = _REFERENCE.sub(lambda match: match[1] or match[2], _DIRECTIVE.sub("", text))
+    return " ".join(_MARKUP.sub("", text).replace("::", ":").split())
 
 
 def _pick_sentences(text: str) -> str:

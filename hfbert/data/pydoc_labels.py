@@ -36,7 +36,7 @@ _MARK = "\ue000"  # stands for a code term while markup is stripped and sentence
 _CODE = re.compile(r"``\s*([^`\n]*[^`\s])\s*``")
 # Code that its author did not mark, which would be a wrong answer: a_b, f(), aB, None, a.b.
 _UNMARKED_CODE = re.compile(r"_|\w\(|[a-z][A-Z]|\b(?:None|True|False|NaN|nan)\b|\w\w\.\w\w|[a-z]\d|[=<>]")
-_WORD = re.compile(r"\d+(?:[.,]\d+)+(?:e-?\d+)?|\w+(?:[-'’]\w+)*|[^\w\s]")
+_WORD = re.compile(r"(?:[a-z]\.){2,}|\d+(?:[.,]\d+)+(?:e-?\d+)?|\w+(?:[-'’]\w+)*|[^\w\s]")
 _VALUE = re.compile(r"None|True|False|NaN|nan|[+-]?\d[\d.e+-]*|'[^']*'|\"[^\"]*\"|\(\)|\[\]|\{\}")
 _NAME = re.compile(r"[^\W\d][\w.]*(?:\(\))?")
 
