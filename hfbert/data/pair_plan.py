@@ -8,6 +8,7 @@ Every decision is a function of (seed, epoch, document number, chunk); all docum
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from hfbert.data.masking import IGNORED_LABEL, check_rate, unit_interval
 from hfbert.data.tokenized import TokenizedCorpus
 
 # D documents of the split that have text, P samples of an epoch
-IS_NEXT, IS_RANDOM = 0, 1
+IS_NEXT, IS_RANDOM = 0, 1  # in their order, and swapped, under "sop"
 NUM_SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
 SHORTEST_MAX_LENGTH = 8
 
@@ -25,6 +26,7 @@ SHORT, LENGTH, SPLIT, NEXT, DOCUMENT, SENTENCE, FIRST_FRONT, SECOND_FRONT = rang
 NUM_SET_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1)
 
 Draw = Callable[..., np.ndarray]
+Span = tuple[np.ndarray, np.ndarray]  # starts and ends in the tokens
 
 
 @dataclass(kw_only=True)
@@ -34,11 +36,17 @@ class PairOptions:
     `max_length` counts [CLS] and both [SEP]s and is 8 at least, so that a pair has room for five pieces;
     `short_seq_prob` is the share of samples of a random shorter length, `nsp_probability` the share of pairs
     whose B is the true next text. Raises ValueError for a shorter `max_length` and shares outside [0, 1].
+
+    `pair_objective` is what the label of a pair says. "nsp": 1 if B is random. "sop" (ALBERT, Lan et al.,
+    2019): B always follows A in the text, 1 if the two are swapped. "none" (RoBERTa, Liu et al., 2019): there
+    is one text and no label. Without next sentence prediction BERT-base lost 0.5 points of MNLI, 3.5 of QNLI
+    and 0.6 of SQuAD's F1 (Devlin et al., table 5); RoBERTa found no loss when texts fill the row.
     """
 
-    max_length: int = 128
-    short_seq_prob: float = 0.1
-    nsp_probability: float = 0.5
+    max_length: int = 128  # positions of a pair, [CLS] and both [SEP] included
+    short_seq_prob: float = 0.1  # share of samples of a random shorter length
+    pair_objective: Literal["nsp", "sop", "none"] = "nsp"  # next sentence, sentence order, or masked LM alone
+    nsp_probability: float = 0.5  # share of pairs whose B is the true next text, or in its true order
 
     def __post_init__(self) -> None:
         if self.max_length < SHORTEST_MAX_LENGTH:
@@ -46,6 +54,8 @@ class PairOptions:
                 f"max_length={self.max_length} is too small for a pair: give {SHORTEST_MAX_LENGTH} or more "
                 f"({NUM_SPECIAL_TOKENS} positions are [CLS] and [SEP]s)"
             )
+        if self.pair_objective not in ("nsp", "sop", "none"):
+            raise ValueError(f"pair_objective={self.pair_objective!r} is not one of nsp, sop, none")
         check_rate("short_seq_prob", self.short_seq_prob)
         check_rate("nsp_probability", self.nsp_probability)
 
@@ -119,18 +129,26 @@ def _plan_chunk(
     target = _draw_target(options, draw)
     end = _gather(bounds, start, target, last)
     end = np.maximum(end, np.minimum(start + 2, last))
-    is_single = end - start == 1
-    split = start + 1 + _draw_below(end - start - 1, draw(SPLIT))
-    is_random = ~is_single & (unit_interval(draw(NEXT)) >= options.nsp_probability)
-    second_start, second_end = bounds[split], bounds[end]
-    if is_random.any():
-        other_start, other_end = _draw_other(text, document, second_end - second_start, draw)
-        second_start = np.where(is_random, other_start, second_start)
-        second_end = np.where(is_random, other_end, second_end)
-    label = np.where(is_single, IGNORED_LABEL, np.where(is_random, IS_RANDOM, IS_NEXT))
+    if options.pair_objective == "none":
+        is_single, split = np.ones_like(end, dtype=bool), end
+    else:
+        is_single = end - start == 1
+        split = start + 1 + _draw_below(end - start - 1, draw(SPLIT))
+    is_untrue = ~is_single & (unit_interval(draw(NEXT)) >= options.nsp_probability)
+    first, second = (bounds[start], bounds[split]), (bounds[split], bounds[end])
+    following = end
+    if options.pair_objective == "sop":
+        first, second = _choose(is_untrue, second, first), _choose(is_untrue, first, second)
+    elif is_untrue.any():
+        second = _choose(is_untrue, _draw_other(text, document, second[1] - second[0], draw), second)
+        following = np.where(is_untrue, split, end)  # the rest is put back
+    label = np.where(is_single, IGNORED_LABEL, np.where(is_untrue, IS_RANDOM, IS_NEXT))
     # A single segment has one [SEP] less.
-    spans = _truncate((bounds[start], bounds[split]), (second_start, second_end), target + is_single, draw)
-    return Plan(document, *spans, label), np.where(is_random, split, end)
+    return Plan(document, *_truncate(first, second, target + is_single, draw), label), following
+
+
+def _choose(where: np.ndarray, one: Span, other: Span) -> Span:
+    return np.where(where, one[0], other[0]), np.where(where, one[1], other[1])
 
 
 def _draw_target(options: PairOptions, draw: Draw) -> np.ndarray:
@@ -167,9 +185,6 @@ def _gather(bounds: np.ndarray, start: np.ndarray, wanted: np.ndarray, last: np.
 def _draw_below(limit: np.ndarray, bits: np.ndarray) -> np.ndarray:
     """Uniform integers from 0 to `limit` - 1; 0 where there is no choice."""
     return (unit_interval(bits) * limit).astype(np.int64)
-
-
-Span = tuple[np.ndarray, np.ndarray]
 
 
 def _truncate(

@@ -62,10 +62,10 @@ class SentencePairs(Dataset[dict[str, object]]):
         num_documents = len(self._text.numbers)
         if num_documents == 0:
             raise ValueError("no document has any text: check the corpus and the share of held-out documents")
-        if num_documents == 1 and options.nsp_probability < 1:
+        if num_documents == 1 and options.nsp_probability < 1 and options.pair_objective == "nsp":
             raise ValueError(
                 "next sentence prediction needs two documents or more, to take a random second text from "
-                "another one, and there is one: separate documents by blank lines, or set nsp_probability=1.0"
+                "another one, and there is one: separate documents by blank lines, or set pair_objective=sop"
             )
         self.set_epoch(0)
 
@@ -131,15 +131,22 @@ class PairStatistics:
     num_random_pairs: int
     num_single_segments: int
     mean_length: float
+    pair_objective: str = "nsp"
 
     @property
     def random_share(self) -> float:
         return self.num_random_pairs / self.num_pairs if self.num_pairs else 0.0
 
     def __str__(self) -> str:
+        if self.pair_objective == "none":
+            return (
+                f"documents: {self.num_documents:,}, texts for masked LM alone: "
+                f"{self.num_single_segments:,}, mean length: {self.mean_length:.1f}"
+            )
+        kind, untrue = ("next-sentence", "random") if self.pair_objective == "nsp" else ("order", "swapped")
         counts = (
             f"documents: {self.num_documents:,}, with >= 2 sentences: {self.num_documents_with_pairs:,}, "
-            f"next-sentence pairs: {self.num_pairs:,}"
+            f"{kind} pairs: {self.num_pairs:,}"
         )
         if not self.num_pairs:
             return (
@@ -147,7 +154,7 @@ class PairStatistics:
                 "keep the sentences of one document on lines without blank ones between them"
             )
         return (
-            f"{counts} ({self.random_share:.1%} random), single sentences for masked LM only: "
+            f"{counts} ({self.random_share:.1%} {untrue}), single sentences for masked LM only: "
             f"{self.num_single_segments:,}, mean length: {self.mean_length:.1f}"
         )
 
@@ -164,4 +171,5 @@ def pair_statistics(dataset: SentencePairs) -> PairStatistics:
         num_random_pairs=int((plan.label == IS_RANDOM).sum()),
         num_single_segments=int((~is_pair).sum()),
         mean_length=float(np.mean(num_tokens + np.where(is_pair, NUM_SPECIAL_TOKENS, 2))),
+        pair_objective=dataset.options.pair_objective,
     )

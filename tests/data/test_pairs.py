@@ -356,6 +356,54 @@ def test_one_document_is_too_few_for_random_pairs_and_enough_for_true_ones():
     assert len(make_pairs([[3, 3, 3]], nsp_probability=1.0)) == 1
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 1.0])
+def test_sentence_order_pairs_follow_one_another_and_are_swapped_as_often_as_asked(share):
+    documents = random_documents(400, seed=3)
+    pairs = make_pairs(
+        documents, pair_objective="sop", nsp_probability=share, max_length=600, short_seq_prob=0.0
+    )
+    labels = []
+    for sample in (pairs[number] for number in range(len(pairs))):
+        first, second = segments(sample)
+        label = sample["next_sentence_label"]
+        assert (label == -100) == (not second)
+        if second and len(sample["input_ids"]) < 500:  # nothing was cut
+            ordered = first + second if label == 0 else second + first
+            assert ordered == list(range(ordered[0], ordered[0] + len(ordered)))
+        labels += [label] if second else []
+    assert np.mean([label == 0 for label in labels]) == pytest.approx(share, abs=0.04)
+
+
+def test_every_token_is_used_once_under_sentence_order_and_without_pairs():
+    documents = random_documents(60, seed=4)
+    total = sum(map(sum, documents))
+    for objective in ("sop", "none"):
+        pairs = make_pairs(documents, pair_objective=objective, max_length=400, short_seq_prob=0.3)
+        used = [token for number in range(len(pairs)) for part in segments(pairs[number]) for token in part]
+        assert len(used) == len(set(used)) and len(used) > 0.8 * total
+
+
+def test_without_pairs_there_is_one_text_no_label_and_as_much_as_fits():
+    pairs = make_pairs(
+        random_documents(200, seed=5, mean_length=30), pair_objective="none", short_seq_prob=0.0
+    )
+    lengths = []
+    for sample in (pairs[number] for number in range(len(pairs))):
+        first, second = segments(sample)
+        assert not second and sample["next_sentence_label"] == -100 and not sample["token_type_ids"].any()
+        assert first == list(range(first[0], first[0] + len(first)))
+        lengths.append(len(sample["input_ids"]))
+    assert max(lengths) == 128
+    assert "masked LM alone" in str(pair_statistics(pairs))
+
+
+def test_one_document_is_enough_where_no_text_is_random():
+    for objective in ("sop", "none"):
+        assert len(make_pairs([[3, 3, 3]], pair_objective=objective)) == 1
+    with pytest.raises(ValueError, match="pair_objective='mlm' is not one of nsp, sop, none"):
+        PairOptions(pair_objective="mlm")
+
+
 def test_no_text_at_all_is_refused():
     for documents in ([], [[]], [[0], []]):
         with pytest.raises(ValueError, match="no document has any text"):

@@ -312,3 +312,16 @@ def test_a_segmentation_out_of_step_with_the_corpus_ends_with_one_line(
         shown = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
         assert caught.value.code == 2 and len(shown) == 1 and message in shown[0] and len(shown[0]) <= 300
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("objective", ["sop", "none"])
+def test_other_objectives_for_pairs_run_to_the_end(
+    tmp_path: Path, corpus: Path, objective: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretrain.main(["--config", str(write_recipe(tmp_path, corpus, pair_objective=objective))])
+    last = read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]
+    assert ("eval_next_sentence_accuracy" in last) is (objective == "sop")
+    shown = capsys.readouterr().out
+    assert ("order pairs" in shown) is (objective == "sop") and ("masked LM alone" in shown) is (
+        objective == "none"
+    )
