@@ -41,8 +41,10 @@ class SourceOptions:
         """What the rows are called in a table of results: by their data set or file, else as given."""
         if self.dataset_name == "pydoc":
             return of_pydoc
-        name = self.dataset_name or Path(self.train_file or self.validation_file or of_hub).stem
-        return name.rstrip("/").rpartition("/")[2]
+        if self.dataset_name is not None:
+            return self.dataset_name.rstrip("/").rpartition("/")[2]
+        path = Path(self.train_file or self.validation_file or of_hub).absolute()
+        return path.parent.name if path.stem in ("train", "dev") else path.stem
 
     def limit(self, split: str) -> int | None:
         """The most rows of "train", "validation" or "test"."""

@@ -236,8 +236,9 @@ def show_runs(folders: Sequence[Path]) -> None:
     """Print the scores to the terminal, a line for each metric."""
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     columns = ("task", "metric", "mean", "best", "baseline", "seeds", "minutes")
-    for column in columns:
-        table.add_column(column, justify="left" if column in columns[:2] else "right", no_wrap=True)
+    table.add_column("task", max_width=18, no_wrap=True)  # a long name gives way, not the scores
+    for column in columns[1:]:
+        table.add_column(column, justify="left" if column == "metric" else "right", no_wrap=True)
     runs = [summarise_run(folder) for folder in folders]
     for one in (one for run in runs for one in run):
         row = dict(zip(_COLUMNS, to_row(one), strict=True))

@@ -161,6 +161,22 @@ def test_a_missing_column_is_told_with_those_that_are_there() -> None:
         table.require("text", "--text_column")
 
 
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"dataset_name": "pydoc"}, "terms"),
+        ({"dataset_name": "nyu-mll/glue"}, "glue"),
+        ({"dataset_name": "data/好/"}, "好"),
+        ({"train_file": "wnut17/wnut17train.conll"}, "wnut17train"),
+        ({"train_file": "chnsenticorp/train.tsv"}, "chnsenticorp"),
+        ({"validation_file": "a/dev.tsv"}, "a"),
+        ({}, "squad"),
+    ],
+)
+def test_a_task_is_called_by_its_data(given: dict[str, str], name: str) -> None:
+    assert SourceOptions(**given).task("terms", "squad") == name  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("percentage", "share"), [(10, 0.1), (50, 0.5), (20, 0.2), (1, 0.01)])
 def test_what_is_held_out_is_the_share_that_was_asked_for_and_no_row_twice(
     percentage: float, share: float

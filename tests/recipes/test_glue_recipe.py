@@ -75,7 +75,7 @@ def test_a_table_of_ones_own_is_learned_and_the_model_opens_with_auto_classes(
     assert results["metrics"]["accuracy"] >= 0.9 > 0.7 > results["baseline"]["accuracy"]
     assert results["confusion"]["labels"] == ["正", "负"] and results["train_rows"] == 160
     assert sum(map(sum, results["confusion"]["matrix"])) == results["eval_rows"] == 40
-    folder = tmp_path / "run" / "train" / "model"
+    folder = tmp_path / "run" / tmp_path.name / "model"
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert isinstance(model, HFBertForSequenceClassification)
@@ -89,7 +89,7 @@ def test_a_test_set_without_labels_gets_predictions_and_one_with_labels_its_scor
     start: Path, files: list[str], tmp_path: Path
 ) -> None:
     glue.main(flags(start, tmp_path / "run", "--num_train_epochs", "6", *files))
-    folder = tmp_path / "run" / "train"
+    folder = tmp_path / "run" / tmp_path.name
     lines = (folder / "predictions_test.jsonl").read_text(encoding="utf-8").splitlines()
     truths = [label for _, label in sentences(9, 3)]
     assert len(lines) == 9 and {json.loads(line)["label"] for line in lines} <= {"正", "负"}
@@ -97,7 +97,7 @@ def test_a_test_set_without_labels_gets_predictions_and_one_with_labels_its_scor
     labelled = write_csv(tmp_path / "labelled.csv", sentences(9, 3), "评论,标签")
     more = [labelled if name.endswith("test.csv") else name for name in files]
     glue.main(flags(start, tmp_path / "again", "--num_train_epochs", "6", *more))
-    again = tmp_path / "again" / "train"
+    again = tmp_path / "again" / tmp_path.name
     guesses = [
         json.loads(line)["label"] for line in (again / "predictions_test.jsonl").open(encoding="utf-8")
     ]
@@ -110,7 +110,7 @@ def test_grid_and_seeds_make_runs_of_which_the_best_model_is_kept(
 ) -> None:
     run_flags = flags(start, tmp_path / "run", "--num_train_epochs", "1", *files)
     glue.main([*run_flags, "--grid", "3e-3", "1e-6", "--seeds", "2"])
-    folder = tmp_path / "run" / "train"
+    folder = tmp_path / "run" / tmp_path.name
     names = ["lr-0.003-seed-42", "lr-0.003-seed-43", "lr-1e-06-seed-42", "lr-1e-06-seed-43"]
     assert sorted(path.name for path in folder.glob("lr-*")) == names
     assert not list(folder.glob("lr-*/model")) and not list(folder.rglob("checkpoint-*"))
