@@ -32,6 +32,7 @@ from hfbert.data.sentences import split_sentences
 from hfbert.data.tokenized import TokenizedCorpus, tokenize_corpus
 from hfbert.data.tokenizer import TokenizerOptions, load_tokenizer, save_tokenizer, train_tokenizer
 from hfbert.hub import push_model, write_model_card
+from hfbert.interop import change_vocabulary, extend_positions
 from hfbert.training.checkpoint import latest_checkpoint
 from hfbert.training.loop import TrainingLoop, TrainOptions, make_accelerator
 from hfbert.training.optim import OptimOptions
@@ -39,6 +40,7 @@ from hfbert.training.options import parse_options, run, save_resolved
 from hfbert.training.pretraining import PretrainingTask, constant_baselines, evaluate
 from hfbert.training.report import guesses_table, plot_curves, read_metrics, results_table
 from hfbert.training.run_folder import RECIPE, check_run, make_folder
+from hfbert.training.start import load_config
 
 # The space that decoding puts between Chinese characters, which nobody writes.
 WIDE = "[\u3000-\u303f\u3400-\u9fff\uff00-\uffef]"
@@ -56,13 +58,25 @@ class ModelOptions:
     hidden_dropout_prob: float = HFBertConfig.hidden_dropout_prob  # dropout of states
     attention_probs_dropout_prob: float = HFBertConfig.attention_probs_dropout_prob  # dropout of attention
     initializer_range: float = HFBertConfig.initializer_range  # standard deviation of initial weights
+    max_position_embeddings: int | None = None  # rows of the position table; none: max_length
+    model_name_or_path: str | None = None  # go on from this BERT, whose shape it then is
 
     def __post_init__(self) -> None:
+        if self.model_name_or_path is not None:
+            own = self.shape() | {"max_position_embeddings": self.max_position_embeddings}
+            differing = [name for name, value in own.items() if value != getattr(ModelOptions, name)]
+            if differing:
+                raise ValueError(f"{differing[0]} comes from --model_name_or_path: drop one of them")
         try:
-            HFBertConfig(**asdict(self))
+            HFBertConfig(**self.shape())
         except StrictDataclassError as error:
             reason = str(error).splitlines()[-1].strip()
             raise ValueError(reason.removeprefix("ValueError: ")) from error
+
+    def shape(self) -> dict[str, Any]:
+        """What a new model's configuration is made of."""
+        others = ("max_position_embeddings", "model_name_or_path")
+        return {name: value for name, value in asdict(self).items() if name not in others}
 
 
 @dataclass(kw_only=True)
@@ -146,8 +160,9 @@ def prepare_text(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, TokenizedCorp
     """Read the corpus, train or load the tokenizer, and turn every sentence into ids."""
     print(f"reading {recipe.corpus.corpus}")
     documents = list(read_documents(recipe.corpus))
-    if recipe.tokenizer.tokenizer is not None:
-        tokenizer = load_tokenizer(recipe.tokenizer.tokenizer)
+    given = recipe.tokenizer.tokenizer or recipe.model.model_name_or_path
+    if given is not None:
+        tokenizer = load_tokenizer(given)
     else:
         print(f"training a tokenizer of {recipe.tokenizer.vocab_size:,} pieces")
         sentences = (sentence for document in documents for sentence in split_sentences(document))
@@ -222,10 +237,15 @@ def make_loop(
     for line in passed_over:
         accelerator.print(f"warning: {line}")
     torch.manual_seed(recipe.train.seed)
-    if checkpoint is None:
-        model = HFBertForPreTraining(make_config(recipe, tokenizer))
-    else:
+    if checkpoint is not None:
         model = HFBertForPreTraining.from_pretrained(checkpoint, dtype=torch.float32)
+    elif recipe.model.model_name_or_path is not None:
+        model = load_start(accelerator, recipe, tokenizer)
+        before = evaluate(accelerator, model.to(accelerator.device), held_out)
+        told = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in before.items())
+        accelerator.print(f"before training, held out: {told}")
+    else:
+        model = HFBertForPreTraining(make_config(recipe, tokenizer))
     if recipe.train.gradient_checkpointing:
         model.gradient_checkpointing_enable()
     accelerator.print(f"model: {model.num_parameters():,} parameters on {accelerator.device}")
@@ -255,13 +275,34 @@ def make_loop(
     return loop
 
 
+def load_start(
+    accelerator: Accelerator, recipe: Recipe, tokenizer: PreTrainedTokenizerBase
+) -> HFBertForPreTraining:
+    """The BERT to go on from, with the positions and the vocabulary of this run."""
+    name = recipe.model.model_name_or_path
+    assert name is not None
+    config = load_config(HFBertForPreTraining, name, sparse_prediction=True)
+    model, report = HFBertForPreTraining.from_pretrained(
+        name, config=config, dtype=torch.float32, output_loading_info=True
+    )
+    if report["missing_keys"]:
+        absent = ", ".join(sorted(report["missing_keys"])[:3])
+        accelerator.print(f"warning: {name} has no {absent} ...: these start from random weights")
+    extend_positions(model, recipe.pairs.max_length)
+    old = load_tokenizer(name)
+    if old.get_vocab() != tokenizer.get_vocab():
+        num_new = change_vocabulary(model, old, tokenizer)
+        accelerator.print(f"vocabulary: {len(tokenizer):,} pieces, {num_new:,} of them new to the model")
+    return model
+
+
 def make_config(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> HFBertConfig:
     return HFBertConfig(
         vocab_size=len(tokenizer),
-        max_position_embeddings=recipe.pairs.max_length,
+        max_position_embeddings=max(recipe.model.max_position_embeddings or 0, recipe.pairs.max_length),
         pad_token_id=tokenizer.pad_token_id,
         sparse_prediction=True,
-        **asdict(recipe.model),
+        **recipe.model.shape(),
     )
 
 
@@ -318,14 +359,14 @@ def list_facts(
 ) -> dict[str, str]:
     """What a reader of the table or the card wants to know of the run."""
     speeds = [row["tokens_per_second"] for row in metrics if "tokens_per_second" in row]
-    shape, train = recipe.model, recipe.train
+    train = recipe.train
     source = recipe.corpus.corpus
     if os.path.exists(source):
         source = Path(source).name  # the card is for others, and where it lay is no one's business
     return {
         "corpus": f"{source}: {len(corpus):,} documents, {corpus.num_tokens:,} tokens",
         "vocabulary": f"{len(tokenizer):,} pieces",
-        "model": f"{shape.num_hidden_layers} layers of {shape.hidden_size}",
+        "model": f"{model.config.num_hidden_layers} layers of {model.config.hidden_size}",
         "parameters": f"{model.num_parameters():,}",
         "sequences": f"up to {recipe.pairs.max_length} tokens, {train.global_batch_size} a step",
         "masking": f"{recipe.masking.mlm_probability:.0%} of tokens",

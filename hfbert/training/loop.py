@@ -32,7 +32,7 @@ from hfbert.training.checkpoint import (
     save_training_state,
 )
 from hfbert.training.optim import OptimOptions, Schedule, build_optimizer
-from hfbert.training.order import HandBatches, deal, epoch_order
+from hfbert.training.order import BatchRamp, HandBatches, deal, epoch_order
 from hfbert.training.report import MetricsLog
 
 STATE_FILE = "training_state.pt"
@@ -45,6 +45,8 @@ class TrainOptions:
     output_dir: str  # folder of the run; the same command continues what is there
     global_batch_size: int  # samples an update, over all processes and micro-batches
     per_device_train_batch_size: int | None = None  # samples a process takes at once; none: its whole share
+    initial_batch_size: int | None = None  # samples of the first update, which grow to global_batch_size
+    batch_ramp_ratio: float = 0.5  # share of max_steps over which they grow
     per_device_eval_batch_size: int = 64  # samples a process evaluates at once
     max_steps: int | None = None  # budget in updates
     num_train_epochs: float | None = None  # budget in passes over the data
@@ -65,17 +67,30 @@ class TrainOptions:
         budgets = [self.max_steps, self.num_train_epochs, self.max_minutes]
         if sum(budget is not None for budget in budgets) != 1:
             raise ValueError("max_steps, num_train_epochs, max_minutes: give exactly one of them")
+        if self.initial_batch_size is not None:
+            self._check_ramp()
         if self.bf16 and self.fp16:
             raise ValueError("bf16, fp16: give one of them")
         least = dict.fromkeys(("dataloader_num_workers", "seed"), 0)
         for field in fields(self):
             value = getattr(self, field.name)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if field.name in ("num_train_epochs", "max_minutes"):
+            if field.name in ("num_train_epochs", "max_minutes", "batch_ramp_ratio"):
                 if is_number and not 0 < value < math.inf:
                     raise ValueError(f"{field.name}={value} must be above 0")
             elif is_number and value < least.get(field.name, 1):
                 raise ValueError(f"{field.name}={value} must be {least.get(field.name, 1)} or more")
+
+    def _check_ramp(self) -> None:
+        """A growing batch is a function of the step, so the steps must be counted and cut alike."""
+        micro, first = self.per_device_train_batch_size, self.initial_batch_size or 0
+        if self.max_steps is None or micro is None:
+            raise ValueError("initial_batch_size needs max_steps and per_device_train_batch_size: give both")
+        if first > self.global_batch_size or first % micro:
+            raise ValueError(
+                f"initial_batch_size={first} must be a multiple of per_device_train_batch_size={micro}, at"
+                f" most global_batch_size={self.global_batch_size}"
+            )
 
 
 class Task(Protocol):
@@ -181,6 +196,13 @@ class TrainingLoop:
         steps_an_epoch = math.ceil(len(self.rows) / options.global_batch_size)
         return Schedule(self.optim_options, max_steps=math.ceil(options.num_train_epochs * steps_an_epoch))
 
+    def _make_ramp(self) -> BatchRamp:
+        options = self.options
+        first = options.initial_batch_size or options.global_batch_size
+        num_steps = round(options.batch_ramp_ratio * (options.max_steps or 0))
+        unit = self.micro * self.accelerator.num_processes
+        return BatchRamp(first, options.global_batch_size, num_steps, unit)
+
     def resume(self, checkpoint: Path) -> str | None:
         """Go on from a checkpoint whose weights the model has; a line to print if exactness is lost."""
         state = load_training_state(checkpoint / STATE_FILE)
@@ -218,7 +240,8 @@ class TrainingLoop:
         hands = HandBatches(
             order,
             position.sample,
-            options.global_batch_size,
+            position.step,
+            self._make_ramp(),
             self.micro,
             world,
             self.accelerator.process_index,

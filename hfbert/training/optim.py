@@ -11,6 +11,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from hfbert.training.optimizers import Lamb
+
 
 @dataclass(kw_only=True)
 class OptimOptions:
@@ -22,8 +24,11 @@ class OptimOptions:
     adam_beta2: float = 0.999  # decay of the running mean of squared gradients
     adam_epsilon: float = 1e-6  # added to the denominator of the update
     max_grad_norm: float = 1.0  # gradients are scaled down to this norm; 0 turns clipping off
+    optim: Literal["adamw", "adamw_bert", "lamb"] = "adamw"  # "adamw_bert": without bias correction
     warmup_ratio: float = 0.0  # share of the run in which the rate rises from 0 to its peak
-    lr_scheduler_type: Literal["linear", "constant_with_warmup"] = "linear"  # what follows the warm-up
+    # what follows the warm-up: a fall to 0, the peak, or the peak and a fall in the last decay_ratio
+    lr_scheduler_type: Literal["linear", "constant_with_warmup", "warmup_stable_decay"] = "linear"
+    decay_ratio: float = 0.1  # share of the run in which warmup_stable_decay falls to 0
 
     def __post_init__(self) -> None:
         _require(0 < self.learning_rate < math.inf, "learning_rate", self.learning_rate, "above 0")
@@ -33,6 +38,10 @@ class OptimOptions:
         _require(0 < self.adam_epsilon < math.inf, "adam_epsilon", self.adam_epsilon, "above 0")
         _require(0 <= self.max_grad_norm < math.inf, "max_grad_norm", self.max_grad_norm, "0 or more")
         _require(0 <= self.warmup_ratio <= 1, "warmup_ratio", self.warmup_ratio, "in [0, 1]")
+        _require(0 < self.decay_ratio <= 1, "decay_ratio", self.decay_ratio, "in (0, 1]")
+        if self.lr_scheduler_type == "warmup_stable_decay" and self.warmup_ratio + self.decay_ratio > 1:
+            both = f"warmup_ratio={self.warmup_ratio} and decay_ratio={self.decay_ratio}"
+            raise ValueError(f"{both} are more than the whole run: lower one of them")
 
 
 def _require(holds: bool, name: str, value: float, wanted: str) -> None:
@@ -69,18 +78,22 @@ def parameter_groups(
 
 def build_optimizer(
     model: nn.Module, options: OptimOptions, rate_factors: Mapping[str, float] | None = None
-) -> torch.optim.AdamW:
-    """AdamW over `parameter_groups`, fused where torch has the kernel.
+) -> torch.optim.Optimizer:
+    """The optimizer over `parameter_groups`; AdamW fused where torch has the kernel.
 
     ValueError when nothing is trainable.
     """
     groups = parameter_groups(model, options.weight_decay, rate_factors)
     if not groups:
         raise ValueError("the model has no trainable parameter; set requires_grad on some")
+    rate, betas = options.learning_rate, (options.adam_beta1, options.adam_beta2)
+    if options.optim != "adamw":
+        is_lamb = options.optim == "lamb"
+        return Lamb(groups, rate, betas, options.adam_epsilon, trust=is_lamb, bias_correction=is_lamb)
     return torch.optim.AdamW(
         groups,
-        lr=options.learning_rate,
-        betas=(options.adam_beta1, options.adam_beta2),
+        lr=rate,
+        betas=betas,
         eps=options.adam_epsilon,
         fused=all(_has_fused_kernel(parameter) for group in groups for parameter in group["params"]),
     )
@@ -125,18 +138,21 @@ class Schedule:
         )
         self.max_steps = max_steps
         self.max_seconds = max_seconds
-        self.decays = options.lr_scheduler_type == "linear"
+        self.kind = options.lr_scheduler_type
         self.total: float = max_steps if max_steps is not None else max_seconds  # type: ignore[assignment]
         # Whole warm-up steps, rounded up as TrainingArguments does; seconds need no rounding.
         share = options.warmup_ratio * self.total
         self.warmup: float = math.ceil(share) if max_steps is not None else share
+        self.decay: float = options.decay_ratio * self.total
 
     def factor(self, step: int, elapsed_seconds: float) -> float:
         """What to multiply the peak learning rate with for the update after `step` updates, in [0, 1]."""
         position = self._position(step, elapsed_seconds)
-        if self.decays or position < self.warmup:
+        if self.kind == "linear" or position < self.warmup:
             return linear_factor(position, self.warmup, self.total)
-        return 1.0
+        if self.kind == "constant_with_warmup":
+            return 1.0
+        return min(1.0, max(0.0, (self.total - position) / self.decay))
 
     def finished(self, step: int, elapsed_seconds: float) -> bool:
         return self._position(step, elapsed_seconds) >= self.total

@@ -26,6 +26,25 @@ def deal(window: Sequence[int], micro: int, num_processes: int) -> list[list[Seq
 
 
 @dataclass(frozen=True)
+class BatchRamp:
+    """Samples of each update: from `first` to `last` in even steps over `num_steps`, in multiples of `unit`.
+
+    BatchRamp(64, 256, 100, 64).size(50)  ->  128
+    """
+
+    first: int
+    last: int
+    num_steps: int
+    unit: int
+
+    def size(self, step: int) -> int:
+        if step >= self.num_steps:
+            return self.last
+        size = self.first + (self.last - self.first) * step / self.num_steps
+        return int(size // self.unit) * self.unit
+
+
+@dataclass(frozen=True)
 class HandBatches:
     """The micro-batches of one rank from a place in an epoch on, as a batch sampler.
 
@@ -35,14 +54,18 @@ class HandBatches:
 
     order: Tensor
     start: int
-    global_batch_size: int
+    step: int  # of the run at that place
+    ramp: BatchRamp
     micro: int
     num_processes: int
     rank: int
 
     def windows(self) -> Iterator[list[int]]:
-        for start in range(self.start, len(self.order), self.global_batch_size):
-            yield self.order[start : start + self.global_batch_size].tolist()
+        start, step = self.start, self.step
+        while start < len(self.order):
+            size = self.ramp.size(step)
+            yield self.order[start : start + size].tolist()
+            start, step = start + size, step + 1
 
     def __iter__(self) -> Iterator[list[int]]:
         for window in self.windows():

@@ -325,3 +325,30 @@ def test_other_objectives_for_pairs_run_to_the_end(
     assert ("order pairs" in shown) is (objective == "sop") and ("masked LM alone" in shown) is (
         objective == "none"
     )
+
+
+def test_a_run_goes_on_from_a_model_with_longer_rows_and_another_vocabulary(
+    tmp_path: Path, corpus: Path, finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = finished[0] / "model"
+    vocabulary = (start / "vocab.txt").read_text(encoding="utf-8") + "深度学习\nteacher's\n"
+    (tmp_path / "vocab.txt").write_text(vocabulary, encoding="utf-8")
+    names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    settings = {name: value for name, value in SMALL.items() if name not in names}
+    settings |= {"max_length": 48, "corpus": str(corpus), "output_dir": str(tmp_path / "run")}
+    settings |= {"model_name_or_path": str(start), "tokenizer": str(tmp_path / "vocab.txt"), "max_steps": 2}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    pretrain.main(["--config", str(tmp_path / "recipe.yaml")])
+    shown = capsys.readouterr().out
+    assert "2 of them new to the model" in shown and "before training, held out: loss" in shown
+    model = AutoModelForPreTraining.from_pretrained(tmp_path / "run/model")
+    assert model.config.max_position_embeddings == 48 and model.config.hidden_size == 16
+    with pytest.raises(SystemExit):
+        run(pretrain.main, ["--config", str(tmp_path / "recipe.yaml"), "--hidden_size", "64"])
+    assert "hidden_size comes from --model_name_or_path" in capsys.readouterr().err
+
+
+def test_a_position_table_may_be_longer_than_the_rows_of_a_first_phase(tmp_path: Path, corpus: Path) -> None:
+    pretrain.main(["--config", str(write_recipe(tmp_path, corpus, max_position_embeddings=64, max_steps=1))])
+    config = AutoModelForPreTraining.from_pretrained(tmp_path / "run/model").config
+    assert config.max_position_embeddings == 64

@@ -18,7 +18,7 @@ from hfbert import DataCollatorForPreTraining, HFBertConfig, HFBertForPreTrainin
 from hfbert.training.checkpoint import latest_checkpoint
 from hfbert.training.loop import TrainingLoop, TrainOptions, make_accelerator, share_of_global_batch
 from hfbert.training.optim import OptimOptions
-from hfbert.training.order import HandBatches, deal, epoch_order
+from hfbert.training.order import BatchRamp, HandBatches, deal, epoch_order
 from hfbert.training.pretraining import PretrainingTask, constant_baselines, evaluate
 from hfbert.training.report import read_metrics
 
@@ -119,7 +119,8 @@ def test_a_global_batch_is_dealt_turn_by_turn_and_the_last_hands_may_be_short() 
 @pytest.mark.parametrize("start", [0, 8, 16])
 def test_the_ranks_together_see_the_rest_of_the_epoch_once(num_processes: int, start: int) -> None:
     order = epoch_order(21, seed=0, epoch=0)
-    hands = [HandBatches(order, start, 8, 2, num_processes, rank) for rank in range(num_processes)]
+    ramp = BatchRamp(8, 8, 0, 2)
+    hands = [HandBatches(order, start, 0, ramp, 2, num_processes, rank) for rank in range(num_processes)]
     turns = [turn for window in hands[0].windows() for turn in deal(window, 2, num_processes)]
     seen = [sample for turn in turns for hand in turn for sample in hand]
     assert sorted(seen) == sorted(order[start:].tolist())
@@ -128,6 +129,31 @@ def test_the_ranks_together_see_the_rest_of_the_epoch_once(num_processes: int, s
         dealt = list(hand)
         assert len(dealt) == len(filled)
         assert all(batch == full for batch, full in zip(dealt, filled, strict=True) if full)
+
+
+def test_a_batch_grows_in_even_steps_in_multiples_and_every_sample_is_seen_once() -> None:
+    ramp = BatchRamp(first=8, last=32, num_steps=6, unit=4)
+    assert [ramp.size(step) for step in range(8)] == [8, 12, 16, 20, 24, 28, 32, 32]
+    order = epoch_order(100, seed=0, epoch=0)
+    windows = list(HandBatches(order, 0, 0, ramp, 4, 1, 0).windows())
+    assert [len(window) for window in windows] == [8, 12, 16, 20, 24, 20]
+    assert [sample for window in windows for sample in window] == order.tolist()
+    assert list(HandBatches(order, 20, 2, ramp, 4, 1, 0).windows()) == windows[2:]  # a resume at step 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_minutes": 1.0, "per_device_train_batch_size": 2}, "initial_batch_size needs max_steps"),
+        ({"max_steps": 4}, "initial_batch_size needs max_steps and per_device_train_batch_size"),
+        ({"max_steps": 4, "per_device_train_batch_size": 3}, "initial_batch_size=4 must be a multiple of"),
+        ({"max_steps": 4, "per_device_train_batch_size": 2, "global_batch_size": 2}, "at most global_batch"),
+    ],
+)
+def test_a_ramp_that_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
+    given = {"output_dir": "x", "global_batch_size": 6, "initial_batch_size": 4} | settings
+    with pytest.raises(ValueError, match=message):
+        TrainOptions(**given)
 
 
 def test_a_global_batch_that_cannot_be_dealt_evenly_is_refused() -> None:
@@ -175,11 +201,11 @@ def test_the_last_short_window_of_an_epoch_is_used(tmp_path: Path, tokenizer: Be
     assert [row["epoch"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [0, 0, 0, 1, 1, 1]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("workers", "ramp"), [(0, {}), (2, {}), (2, {"initial_batch_size": 4})])
 def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(
-    tmp_path: Path, tokenizer: BertTokenizer, workers: int
+    tmp_path: Path, tokenizer: BertTokenizer, workers: int, ramp: dict[str, Any]
 ) -> None:
-    changes = {"per_device_train_batch_size": 4, "save_steps": 1, "dataloader_num_workers": workers}
+    changes = {"per_device_train_batch_size": 4, "save_steps": 1, "dataloader_num_workers": workers} | ramp
     whole = make_loop(tmp_path / "whole", tokenizer, make_model(dropout=0.3), **changes)
     whole.run()
     first = make_loop(tmp_path / "parts", tokenizer, make_model(dropout=0.3), **changes)
