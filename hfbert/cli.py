@@ -1,11 +1,13 @@
 """Turn `hfbert WORD ...` into a call of the package; thin, and quick to answer `--help`.
 
 hfbert tokenizer check runs/tiny/model notes.txt  ->  the share of [UNK], overall and by script
+hfbert data build wiki/ shards/ --tokenizer runs/tiny/model  ->  shards/part-0-of-1/shard-00000 ...
 hfbert report runs/a runs/b                       ->  a table of both, as Markdown and as a picture
 hfbert predict tag runs/ner/model notes.txt       ->  the entities of each line, as JSON lines
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="hfbert", description="Raw text in, a BERT on the Hub out.")
     words = parser.add_subparsers(dest="word", required=True, metavar="WORD")
     add_tokenizer(words)
+    add_data(words)
     add_report(words)
     add_predict(words)
     arguments = parser.parse_args(argv)
@@ -46,6 +49,73 @@ def check_tokenizer(arguments: argparse.Namespace) -> None:
     documents = (text for file in arguments.files for text in read_documents(CorpusOptions(corpus=file)))
     for name, value in room.check_tokenizer(tokenizer, documents).items():
         print(f"{name}: {value}")
+
+
+def add_data(words: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    data = words.add_parser("data", help="a corpus as token ids on the disk")
+    actions = data.add_subparsers(dest="action", required=True, metavar="ACTION")
+    build = actions.add_parser(
+        "build", help="turn a corpus of any size into shards; the same command goes on"
+    )
+    build.add_argument("corpus", help="file, folder, glob, data set, or pydoc")
+    build.add_argument("out", type=Path, help="folder of the shards, for `--corpus` of the recipe")
+    build.add_argument("--tokenizer", required=True, help="name or folder of a tokenizer")
+    build.add_argument("--text_column", default="text", help="column of a data set that holds the text")
+    build.add_argument("--dataset_config_name", help="which configuration of a data set")
+    build.add_argument("--document_separator", default="blank_line", choices=("blank_line", "line", "file"))
+    build.add_argument("--whole_word_mask", action="store_true", help="keep where words start, Chinese too")
+    build.add_argument("--shard_megabytes", type=int, default=64, help="million characters of a shard")
+    build.add_argument("--shard", type=int, help="which of the --of processes this is, from 0")
+    build.add_argument("--of", type=int, help="how many processes build; none: as many as were launched")
+    build.set_defaults(run=build_data)
+    verify = actions.add_parser("verify", help="hold every byte of the shards against what was written")
+    verify.add_argument("out", type=Path, help="folder of the shards")
+    verify.set_defaults(run=verify_data)
+
+
+def build_data(arguments: argparse.Namespace) -> None:
+    from hfbert.data import shards
+    from hfbert.data.corpus import CorpusOptions, describe_corpus, read_documents
+    from hfbert.data.segmentation import ChineseWords
+    from hfbert.data.tokenizer import load_tokenizer, save_tokenizer
+
+    shard = int(os.environ.get("RANK", "0")) if arguments.shard is None else arguments.shard
+    of = int(os.environ.get("WORLD_SIZE", "1")) if arguments.of is None else arguments.of
+    part = shards.Part(shard, of)
+    if arguments.shard_megabytes < 1:
+        raise ValueError(f"--shard_megabytes {arguments.shard_megabytes} must be 1 or more")
+    options = CorpusOptions(
+        corpus=arguments.corpus,
+        text_column=arguments.text_column,
+        dataset_config_name=arguments.dataset_config_name,
+        document_separator=arguments.document_separator,
+        streaming=True,
+    )
+    tokenizer = load_tokenizer(arguments.tokenizer)
+    counts = shards.build_shards(
+        read_documents(options),
+        tokenizer,
+        arguments.out,
+        describe_corpus(options),
+        part,
+        ChineseWords() if arguments.whole_word_mask else None,
+        arguments.shard_megabytes * 1_000_000,
+    )
+    save_tokenizer(tokenizer, arguments.out / shards.TOKENIZER)
+    print(", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in counts.items()))
+
+
+def verify_data(arguments: argparse.Namespace) -> None:
+    from hfbert.data.shards import is_sharded, verify_shards
+
+    if not is_sharded(arguments.out):
+        raise ValueError(f"{arguments.out} holds no shards: name the folder that `hfbert data build` wrote")
+    problems = verify_shards(arguments.out)
+    if problems:
+        raise ValueError(
+            f"{len(problems)} problems, the first: {problems[0]}; delete that shard and build again"
+        )
+    print("all shards are as they were written")
 
 
 def add_report(words: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

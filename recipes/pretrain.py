@@ -29,6 +29,7 @@ from hfbert.data.pair_plan import PairOptions
 from hfbert.data.pairs import SentencePairs, pair_statistics
 from hfbert.data.segmentation import ChineseWords, GivenWords, WordOptions
 from hfbert.data.sentences import split_sentences
+from hfbert.data.shards import TOKENIZER, is_sharded, load_shards
 from hfbert.data.tokenized import TokenizedCorpus, tokenize_corpus
 from hfbert.data.tokenizer import TokenizerOptions, load_tokenizer, save_tokenizer, train_tokenizer
 from hfbert.hub import push_model, write_model_card
@@ -113,6 +114,11 @@ class Recipe:
     def output_dir(self) -> Path:
         return Path(self.train.output_dir)
 
+    @property
+    def shards(self) -> Path:
+        """The corpus as a folder, which may hold shards."""
+        return Path(self.corpus.corpus).expanduser()
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     started = time.perf_counter()
@@ -125,8 +131,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with accelerator.main_process_first():
         if accelerator.is_main_process:
             open_run(recipe, options)
-    tokenizer = load_tokenizer(str(recipe.output_dir / "text" / "tokenizer"))
-    corpus = TokenizedCorpus.load(recipe.output_dir / "text" / "corpus")
+    tokenizer, corpus = load_text(recipe)
     train_rows, held_out_rows = make_rows(recipe, tokenizer, corpus)
     accelerator.print(f"training: {pair_statistics(train_rows)}\nheld out: {pair_statistics(held_out_rows)}")
 
@@ -142,18 +147,33 @@ def open_run(recipe: Recipe, options: Sequence[object]) -> None:
     """Make the run's folder with its recipe and its text, or go on with the one that is there."""
     folder = recipe.output_dir
     continues = check_run(folder, options, recipe.own.overwrite_output_dir)
-    if continues and (folder / "text").exists():
+    if continues and ((folder / "text").exists() or is_sharded(recipe.shards)):
         return
-    tokenizer, corpus = prepare_text(recipe)
+    tokenizer, corpus = load_text(recipe) if is_sharded(recipe.shards) else prepare_text(recipe)
     make_rows(recipe, tokenizer, corpus)  # refuses a text that gives no pairs, before anything is written
     if folder.exists() and not continues:
         shutil.rmtree(folder)
     make_folder(folder)
     save_resolved(options, folder / RECIPE)
+    if is_sharded(recipe.shards):
+        return
     partial = folder / ".text.partial"
     save_tokenizer(tokenizer, partial / "tokenizer")
     corpus.save(partial / "corpus")
     partial.rename(folder / "text")
+
+
+def load_text(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, TokenizedCorpus]:
+    """The tokenizer and the ids that this run made, or those of a folder of shards."""
+    if is_sharded(recipe.shards):
+        tokenizer = load_tokenizer(recipe.tokenizer.tokenizer or str(recipe.shards / TOKENIZER))
+        corpus = load_shards(recipe.shards, tokenizer)
+        if recipe.masking.whole_word_mask and corpus.word_starts is None:
+            raise ValueError(f"--corpus {recipe.shards} knows no words: build it with --whole_word_mask")
+        tokenizer.model_max_length = recipe.pairs.max_length
+        return tokenizer, corpus
+    tokenizer = load_tokenizer(str(recipe.output_dir / "text" / "tokenizer"))
+    return tokenizer, TokenizedCorpus.load(recipe.output_dir / "text" / "corpus")
 
 
 def prepare_text(recipe: Recipe) -> tuple[PreTrainedTokenizerBase, TokenizedCorpus]:

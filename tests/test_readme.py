@@ -21,7 +21,17 @@ import squad  # noqa: E402
 import swag  # noqa: E402
 
 # Flags of other programs, of the command, and those of the recipes that no dataclass holds.
-OTHERS = {"quiet", "check", "output", "config_file", "machine_rank", "main_process_ip", *RESERVED}
+OTHERS = {
+    "quiet",
+    "check",
+    "output",
+    "shard",
+    "of",
+    "config_file",
+    "machine_rank",
+    "main_process_ip",
+    *RESERVED,
+}
 
 
 def test_it_can_be_read_in_one_sitting() -> None:

@@ -5,6 +5,7 @@
 
 import glob
 import gzip
+import hashlib
 import json
 import os
 import re
@@ -59,6 +60,18 @@ def read_documents(options: CorpusOptions) -> Iterator[str]:
     when they are met. All are one-line ValueErrors that name the file, the line and the remedy.
     """
     return _not_empty(islice(_open(options), options.max_documents), options.corpus)
+
+
+def describe_corpus(options: CorpusOptions) -> str:
+    """What the corpus is: how it is read and, of files, their sizes and times, so that a change shows."""
+    path = Path(os.path.expanduser(options.corpus))
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+    else:
+        files = [Path(name) for name in sorted(glob.glob(os.path.expanduser(options.corpus)))]
+    facts = [f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
+    text = "\n".join([repr(options), *facts])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _not_empty(documents: Iterable[str], corpus: str) -> Iterator[str]:

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "recipes"))
 import pretrain  # noqa: E402
 
+from hfbert import cli  # noqa: E402
 from hfbert.training.checkpoint import latest_checkpoint, load_training_state  # noqa: E402
 from hfbert.training.loop import STATE_FILE  # noqa: E402
 from hfbert.training.options import run  # noqa: E402
@@ -352,3 +353,35 @@ def test_a_position_table_may_be_longer_than_the_rows_of_a_first_phase(tmp_path:
     pretrain.main(["--config", str(write_recipe(tmp_path, corpus, max_position_embeddings=64, max_steps=1))])
     config = AutoModelForPreTraining.from_pretrained(tmp_path / "run/model").config
     assert config.max_position_embeddings == 64
+
+
+def test_a_run_from_shards_is_the_run_from_the_text(
+    tmp_path: Path, corpus: Path, finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    build = [
+        "data",
+        "build",
+        str(corpus),
+        str(tmp_path / "shards"),
+        "--tokenizer",
+        str(finished[0] / "model"),
+    ]
+    cli.main(build)
+    pretrain.main(["--config", str(write_recipe(tmp_path, tmp_path / "shards"))])
+    ours = load_file(tmp_path / "run/model/model.safetensors")
+    theirs = load_file(finished[0] / "model/model.safetensors")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert not (tmp_path / "run" / "text").exists()
+    with pytest.raises(SystemExit):
+        run(
+            pretrain.main,
+            [
+                "--config",
+                str(tmp_path / "recipe.yaml"),
+                "--whole_word_mask",
+                "true",
+                "--output_dir",
+                str(tmp_path / "other"),
+            ],
+        )
+    assert "knows no words: build it with --whole_word_mask" in capsys.readouterr().err
