@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -71,6 +72,68 @@ def add_data(words: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     verify = actions.add_parser("verify", help="hold every byte of the shards against what was written")
     verify.add_argument("out", type=Path, help="folder of the shards")
     verify.set_defaults(run=verify_data)
+    add_audit(actions)
+
+
+def add_audit(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    audit = actions.add_parser("audit", help="one page on a corpus: sizes, pairs, masks, samples")
+    audit.add_argument("corpus", help="shards of `hfbert data build`, or file, folder, glob, data set, pydoc")
+    audit.add_argument("--tokenizer", help="name or folder of a tokenizer; none: that of the shards")
+    audit.add_argument(
+        "--max_documents", type=int, default=20_000, help="read so many, where it is no shards"
+    )
+    audit.add_argument("--max_length", type=int, default=128, help="positions of a sample")
+    audit.add_argument("--whole_word_mask", action="store_true", help="mask words whole")
+    audit.add_argument("--output", type=Path, help="write Markdown here, histograms beside it as .png")
+    audit.set_defaults(run=audit_data)
+
+
+def audit_data(arguments: argparse.Namespace) -> None:
+    from hfbert.data.audit import audit_corpus
+    from hfbert.data.collator import DataCollatorForPreTraining
+    from hfbert.data.pair_plan import PairOptions
+    from hfbert.data.pairs import SentencePairs
+    from hfbert.training.audit_picture import draw_lengths
+
+    tokenizer, corpus, scripts = read_for_audit(arguments)
+    options = PairOptions(max_length=arguments.max_length)
+    pairs = SentencePairs(corpus, options, tokenizer.cls_token_id, tokenizer.sep_token_id, seed=0)
+    collate = DataCollatorForPreTraining(tokenizer, whole_word_mask=arguments.whole_word_mask)
+    audit = audit_corpus(corpus, tokenizer, pairs, collate)
+    facts = audit.facts | {f"unknown tokens in {name}": share for name, share in scripts.items()}
+    lines = ["| | |", "|---|---|"]
+    for name, fact in facts.items():
+        told = fact if isinstance(fact, str) else f"{fact:,}" if isinstance(fact, int) else f"{fact:.4g}"
+        lines.append(f"| {name} | {told.replace('|', chr(92) + '|')} |")
+    page = "\n".join([*lines, "", *(f"* {sample}" for sample in audit.samples)]) + "\n"
+    print(page, end="")
+    if arguments.output is not None:
+        arguments.output.write_text(page, encoding="utf-8")
+        draw_lengths(audit.lengths, arguments.output.with_suffix(".png"))
+    if audit.problems:
+        raise ValueError(f"the pairs are not sound: {', '.join(audit.problems)}")
+
+
+def read_for_audit(arguments: argparse.Namespace) -> tuple[Any, Any, dict[str, float]]:
+    """The tokenizer, the ids and, where the text is at hand, the share of [UNK] in each script."""
+    from hfbert.data.corpus import CorpusOptions, read_documents
+    from hfbert.data.segmentation import ChineseWords
+    from hfbert.data.shards import TOKENIZER, is_sharded, load_shards
+    from hfbert.data.tokenized import tokenize_corpus
+    from hfbert.data.tokenizer import check_tokenizer, load_tokenizer
+
+    folder = Path(arguments.corpus)
+    if is_sharded(folder):
+        tokenizer = load_tokenizer(arguments.tokenizer or str(folder / TOKENIZER))
+        return tokenizer, load_shards(folder, tokenizer), {}
+    if arguments.tokenizer is None:
+        raise ValueError("--tokenizer is required where the corpus is text")
+    tokenizer = load_tokenizer(arguments.tokenizer)
+    options = CorpusOptions(corpus=arguments.corpus, max_documents=arguments.max_documents)
+    documents = list(read_documents(options))
+    words = ChineseWords() if arguments.whole_word_mask else None
+    corpus, _ = tokenize_corpus(documents, tokenizer, words)
+    return tokenizer, corpus, check_tokenizer(tokenizer, documents)["unknown_share_by_script"]
 
 
 def build_data(arguments: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from hfbert.data.masking import IGNORED_LABEL, counter_hash
-from hfbert.data.pair_plan import IS_RANDOM, NUM_SPECIAL_TOKENS, PairOptions, find_text, make_plan
+from hfbert.data.pair_plan import IS_NEXT, IS_RANDOM, NUM_SPECIAL_TOKENS, PairOptions, find_text, make_plan
 from hfbert.data.tokenized import TokenizedCorpus
 from hfbert.data.words import NO_WORD
 
@@ -106,11 +106,17 @@ class SentencePairs(Dataset[dict[str, object]]):
         token_type_ids[middle + 1 :] = 1
         special_tokens_mask = np.zeros(length, dtype=np.int64)
         special_tokens_mask[[0, *separators]] = 1
+        label = int(plan.label[sample])
+        if label == IS_RANDOM and self.options.pair_objective == "nsp":
+            # What stands in many documents may be drawn where it would have come anyway.
+            after = int(plan.first_end[sample])
+            if np.array_equal(second, self._tokens[after : after + len(second)]):
+                label = IS_NEXT
         row = {
             "input_ids": input_ids,
             "token_type_ids": token_type_ids,
             "special_tokens_mask": special_tokens_mask,
-            "next_sentence_label": int(plan.label[sample]),
+            "next_sentence_label": label,
             "sample_id": int(sample),
         }
         if self._word_starts is None:

@@ -397,6 +397,23 @@ def test_without_pairs_there_is_one_text_no_label_and_as_much_as_fits():
     assert "masked LM alone" in str(pair_statistics(pairs))
 
 
+def test_a_random_second_text_that_is_the_true_next_one_is_labelled_so():
+    """Every document ends alike, so a random B is often what follows A anyway."""
+    corpus = make_corpus([[3, 4]] * 30)
+    tokens = corpus.tokens.copy()
+    for document in range(30):
+        tokens[7 * document + 3 : 7 * document + 7] = [5, 6, 7, 8]
+    corpus = TokenizedCorpus(tokens, corpus.sentence_offsets, corpus.document_offsets)
+    pairs = make_pairs(corpus, nsp_probability=0.0, short_seq_prob=0.0)
+    labels = set()
+    for sample in (pairs[number] for number in range(len(pairs))):
+        second = segments(sample)[1]
+        if second:
+            assert (sample["next_sentence_label"] == 0) == (second == [5, 6, 7, 8])
+            labels.add(sample["next_sentence_label"])
+    assert labels == {0, 1}
+
+
 def test_one_document_is_enough_where_no_text_is_random():
     for objective in ("sop", "none"):
         assert len(make_pairs([[3, 3, 3]], pair_objective=objective)) == 1
