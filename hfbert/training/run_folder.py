@@ -7,7 +7,9 @@ runs/tiny holding another recipe, or something else   ->  ValueError: one line t
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -55,8 +57,9 @@ def check_run(output_dir: Path, options: Sequence[object], overwrite: bool) -> b
         if output_dir.exists() and any(output_dir.iterdir()):
             raise ValueError(f"--output_dir {output_dir} holds other files and no run: name an empty folder")
         return False
-    there = yaml.safe_load(recorded.read_text(encoding="utf-8"))
     here = yaml.safe_load(resolve(options))
+    # A run of an older version does not know newer options: they had no effect then, nor have their defaults.
+    there = _find_defaults(options) | yaml.safe_load(recorded.read_text(encoding="utf-8"))
     differing = [key for key in sorted(here) if key not in FREE and there.get(key) != here[key]]
     if differing and not overwrite:
         key = differing[0]
@@ -65,6 +68,12 @@ def check_run(output_dir: Path, options: Sequence[object], overwrite: bool) -> b
             f"{here[key]} here): name another folder, or add --overwrite_output_dir true"
         )
     return not overwrite
+
+
+def _find_defaults(options: Sequence[object]) -> dict[str, Any]:
+    """The default of every option that has one, as a YAML file holds it."""
+    found = {field.name: field.default for part in options for field in fields(part)}  # type: ignore[arg-type]
+    return {name: default for name, default in found.items() if default is not MISSING}
 
 
 def open_run(output_dir: Path, options: Sequence[object], overwrite: bool) -> None:

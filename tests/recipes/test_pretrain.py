@@ -385,3 +385,17 @@ def test_a_run_from_shards_is_the_run_from_the_text(
             ],
         )
     assert "knows no words: build it with --whole_word_mask" in capsys.readouterr().err
+
+
+def test_a_run_of_a_version_without_some_option_goes_on_unless_that_option_is_set(
+    tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = str(write_recipe(tmp_path, corpus, max_steps=2))
+    pretrain.main(["--config", recipe])
+    recorded = tmp_path / "run" / "recipe.yaml"
+    lines = recorded.read_text(encoding="utf-8").splitlines(keepends=True)
+    recorded.write_text("".join(line for line in lines if not line.startswith("pair_objective")))
+    pretrain.main(["--config", recipe])
+    with pytest.raises(SystemExit):
+        run(pretrain.main, ["--config", recipe, "--pair_objective", "sop"])
+    assert "pair_objective: nsp there, sop here" in capsys.readouterr().err
