@@ -32,12 +32,12 @@ def find_columns(table: Table, text: str | None, pair: str | None, label: str | 
     """The columns that are named, else the first with a usual name; ValueError says which ones there are."""
     for column, flag in ((text, "--text_column"), (pair, "--pair_column"), (label, "--label_column")):
         if column is not None:
-            table.require(column, flag)
+            table.require(column, f"choose one with {flag}")
     there = table.columns
     if text is None:
         text = next((name for name in TEXT_COLUMNS if name in there), None)
         if text is None:
-            table.require("text", "--text_column")
+            table.require("text", "choose one with --text_column")
         pair = pair or next((name for name in PAIR_COLUMNS if name in there), None)
     assert text is not None
     return Columns(text, pair, label or next((name for name in LABEL_COLUMNS if name in there), None))
@@ -99,7 +99,7 @@ def learn_labels(table: Table, columns: Columns, is_regression: bool | None) -> 
     that are missing or all the same.
     """
     if columns.label is None:
-        table.require("label", "--label_column")
+        table.require("label", "choose one with --label_column")
     values = [row.get(columns.label) for row in table.rows]  # type: ignore[arg-type]
     numbers = [_to_number(value) for value in values]
     if is_regression is None:

@@ -135,7 +135,7 @@ def _blocks(
 
 def rows_to_sentences(table: Table) -> list[Sentence]:
     """Sentences of the Hub's form: columns "tokens" and "ner_tags" or "tags"; ValueError names the row."""
-    table.require("tokens", "the name `tokens`")
+    table.require("tokens", "rename the column of the words to tokens")
     column = next((name for name in ("ner_tags", "tags") if name in table.columns), None)
     sentences = []
     for number, row in enumerate(table.rows):

@@ -169,8 +169,8 @@ def rename_columns(task_name: str, table: Table) -> Table:
     forms = [task.file_columns, (*task.columns, "label"), (*_PAIR, "label")]
     fitting = [form for form in forms if set(form[:num_texts]) <= set(table.columns)]
     if not fitting:
-        table.require(task.columns[0], "--train_file and --validation_file")
-        table.require(task.columns[-1], "--train_file and --validation_file")
+        table.require(task.columns[0], f"rename them to {', '.join((*task.columns, 'label'))}")
+        table.require(task.columns[-1], f"rename them to {', '.join((*task.columns, 'label'))}")
     form = fitting[0]
     names = {form[-1]: "label"} | dict(zip(form[:num_texts], _OWN, strict=False))
     rows = [{names[name]: value for name, value in row.items() if name in names} for row in table.rows]

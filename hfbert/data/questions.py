@@ -107,7 +107,7 @@ def _make(
 def rows_to_questions(table: Table) -> list[Question]:
     """Questions of the Hub's form: columns "question", "context" and, where known, "id" and "answers"."""
     for column in ("question", "context"):
-        table.require(column, "the names `question` and `context`")
+        table.require(column, "rename the columns to question, context and answers")
     questions = []
     for number, row in enumerate(table.rows):
         place = table.place(number)

@@ -26,7 +26,7 @@ def make_choices(
     ValueError names the row for a missing column, an empty ending, or a label that is not 0 to 3.
     """
     for column in TEXT_COLUMNS + ("label",) * has_labels:
-        table.require(column, "--train_file and --validation_file")
+        table.require(column, "rename the columns to sent1, sent2, ending0 to ending3 and label")
     rows = [_read_row(table, number) for number in range(len(table))]
     contexts = encode_plain([context for context, _ in rows], tokenizer)
     endings = encode_plain([ending for _, endings in rows for ending in endings], tokenizer)

@@ -80,11 +80,11 @@ class Table:
     def columns(self) -> list[str]:
         return list(dict.fromkeys(name for row in self.rows[:100] for name in row))
 
-    def require(self, column: str, flag: str) -> None:
-        """ValueError that says which columns there are when one is not among them."""
+    def require(self, column: str, remedy: str) -> None:
+        """ValueError that says which columns there are, and what to do, when one is not among them."""
         if column not in self.columns:
-            there = ", ".join(map(str, self.columns))[:120]
-            raise ValueError(f"{self.name} has no column {column!r}: choose one with {flag} from {there}")
+            there = ", ".join(map(str, self.columns))[:120] or "none"
+            raise ValueError(f"{self.name} has no column {column!r}, only {there}: {remedy}")
 
     def head(self, limit: int | None) -> "Table":
         return Table(self.name, self.rows[:limit], None if self.lines is None else self.lines[:limit])

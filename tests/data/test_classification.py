@@ -173,9 +173,11 @@ def test_columns_are_found_by_usual_names_or_told_what_there_is() -> None:
     assert find_columns(pair, None, None, None) == Columns("sentence1", "sentence2", "label")
     own = Table("a.csv", [{"评论": "好", "星级": "5"}])
     assert find_columns(own, "评论", None, "星级") == Columns("评论", None, "星级")
-    with pytest.raises(ValueError, match=r"--text_column from 评论, 星级"):
+    with pytest.raises(ValueError, match=r"only 评论, 星级: choose one with --text_column"):
         find_columns(own, None, None, None)
-    with pytest.raises(ValueError, match=r"no column 'stars': choose one with --label_column"):
+    with pytest.raises(
+        ValueError, match=r"no column 'stars', only 评论, 星级: choose one with --label_column"
+    ):
         find_columns(own, "评论", None, "stars")
 
 

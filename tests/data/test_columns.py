@@ -113,7 +113,7 @@ def test_rows_of_the_hubs_form_are_sentences(tmp_path: Path) -> None:
         ({"tokens": ["a", "b"], "tags": ["O"]}, "row 1: 'tags' needs one name of a tag for each of 2 tokens"),
         ({"tokens": ["a"], "tags": [3]}, "needs one name of a tag"),
         ({"tokens": "a b", "tags": ["O", "O"]}, "'tokens' is no list of words"),
-        ({"words": ["a"]}, "no column 'tokens'.*from words"),
+        ({"words": ["a"]}, "no column 'tokens', only words"),
     ],
 )
 def test_rows_that_do_not_fit_are_named(row: dict[str, Any], message: str) -> None:

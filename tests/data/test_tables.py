@@ -156,9 +156,9 @@ def test_a_name_that_leads_nowhere_is_one_line() -> None:
 def test_a_missing_column_is_told_with_those_that_are_there() -> None:
     table = Table("a.csv", [{"review": "x", "stars": 1}])
     with pytest.raises(
-        ValueError, match=r"no column 'text': choose one with --text_column from review, stars"
+        ValueError, match=r"no column 'text', only review, stars: choose one with --text_column"
     ):
-        table.require("text", "--text_column")
+        table.require("text", "choose one with --text_column")
 
 
 @pytest.mark.parametrize(

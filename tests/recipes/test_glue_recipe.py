@@ -234,7 +234,11 @@ BAD = {
     "empty label": ("train.csv", "text,label\na,1\nb,\nc,0\n", "train.csv, line 3: label '' means none"),
     "empty text": ("train.csv", "text,label\na,1\n,0\n", "train.csv, line 3: 'text' is empty"),
     "ragged row": ("train.csv", "text,label\na,1\nb\n", "train.csv, line 3: 1 cells where there are 2"),
-    "wrong columns": ("train.csv", "review,stars\na,1\n", "choose one with --text_column from review, stars"),
+    "wrong columns": (
+        "train.csv",
+        "review,stars\na,1\n",
+        "no column 'text', only review, stars: choose one with --text_column",
+    ),
     "one label": ("train.csv", "text,label\na,1\nb,1\n", "every row has the label '1'"),
     "no rows": ("train.csv", "text,label\n", "train.csv: holds no rows"),
     "a score that is none": ("dev.csv", "text,label\na,x\n", "dev.csv, line 2: label 'x' is not one"),
