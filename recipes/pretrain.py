@@ -4,11 +4,9 @@ accelerate launch recipes/pretrain.py --config recipes/pretrain/tiny.yaml
 ->  runs/tiny/model (for `from_pretrained`), metrics.jsonl, curves.png, a table and ten guesses on the screen
 """
 
-import os
-import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -17,6 +15,7 @@ import numpy as np
 import torch
 from accelerate.accelerator import Accelerator
 from huggingface_hub.errors import StrictDataclassError
+from pretrain_report import guess_held_out, list_facts, list_results
 from rich.console import Console
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -42,10 +41,6 @@ from hfbert.training.pretraining import PretrainingTask, constant_baselines, eva
 from hfbert.training.report import guesses_table, plot_curves, read_metrics, results_table
 from hfbert.training.run_folder import RECIPE, check_run, make_folder
 from hfbert.training.start import load_config
-
-# The space that decoding puts between Chinese characters, which nobody writes.
-WIDE = "[\u3000-\u303f\u3400-\u9fff\uff00-\uffef]"
-BETWEEN_WIDE = re.compile(rf"(?<={WIDE}) (?={WIDE}|\[MASK\])|(?<=\[MASK\]) (?={WIDE})")
 
 
 @dataclass(kw_only=True)
@@ -343,7 +338,8 @@ def finish(
     model.save_pretrained(partial)
     save_tokenizer(tokenizer, partial)
     name = recipe.own.hub_model_id or recipe.output_dir.resolve().name
-    guesses = guess_held_out(recipe, model, tokenizer, corpus)
+    held_out = split_documents(recipe, corpus)[1]
+    guesses = guess_held_out(model, tokenizer, corpus, held_out, recipe.pairs.max_length)
     write_model_card(partial, name, facts, results, example=guesses[0]["text"] if guesses else "[MASK]")
     shutil.rmtree(recipe.output_dir / "model", ignore_errors=True)
     partial.rename(recipe.output_dir / "model")
@@ -357,83 +353,6 @@ def finish(
     console.print(f"model: {recipe.output_dir / 'model'}   curves: {recipe.output_dir / 'curves.png'}")
     if recipe.own.push_to_hub:
         console.print(push_model(recipe.output_dir / "model", name, recipe.own.hub_private_repo))
-
-
-def list_results(last: Mapping[str, Any]) -> list[tuple[str, float, float | None]]:
-    """(metric, value, baseline or None) of the last evaluation."""
-    names = ("masked_loss", "masked_accuracy", "next_sentence_loss", "next_sentence_accuracy")
-    return [
-        (name.replace("_", " "), last[f"eval_{name}"], last.get(f"eval_{name}_baseline"))
-        for name in names
-        if f"eval_{name}" in last
-    ]
-
-
-def list_facts(
-    recipe: Recipe,
-    model: HFBertForPreTraining,
-    tokenizer: PreTrainedTokenizerBase,
-    corpus: TokenizedCorpus,
-    metrics: list[dict[str, Any]],
-    seconds: float,
-) -> dict[str, str]:
-    """What a reader of the table or the card wants to know of the run."""
-    speeds = [row["tokens_per_second"] for row in metrics if "tokens_per_second" in row]
-    train = recipe.train
-    source = recipe.corpus.corpus
-    if os.path.exists(source):
-        source = Path(source).name  # the card is for others, and where it lay is no one's business
-    return {
-        "corpus": f"{source}: {len(corpus):,} documents, {corpus.num_tokens:,} tokens",
-        "vocabulary": f"{len(tokenizer):,} pieces",
-        "model": f"{model.config.num_hidden_layers} layers of {model.config.hidden_size}",
-        "parameters": f"{model.num_parameters():,}",
-        "sequences": f"up to {recipe.pairs.max_length} tokens, {train.global_batch_size} a step",
-        "masking": f"{recipe.masking.mlm_probability:.0%} of tokens",
-        "learning rate": f"{recipe.optim.learning_rate:g}",
-        "steps": f"{metrics[-1]['step']:,}, {metrics[-1]['epoch'] + 1} epochs begun",
-        "speed": f"{np.median(speeds):,.0f} tokens/s",
-        "time": f"{seconds / 60:.1f} minutes in all",
-    }
-
-
-def choose_sentences(recipe: Recipe, corpus: TokenizedCorpus, count: int) -> list[list[int]]:
-    """The first sentence of a readable length in each of `count` held-out documents, as ids."""
-    _, held_out = split_documents(recipe, corpus)
-    lengths = np.diff(corpus.sentence_offsets)
-    is_readable = (lengths >= 8) & (lengths <= min(24, recipe.pairs.max_length - 2))
-    chosen = []
-    for document in np.random.default_rng(0).permutation(held_out):
-        first, last = corpus.document_offsets[document : document + 2]
-        readable = np.flatnonzero(is_readable[first:last])
-        if len(readable):
-            start, end = corpus.sentence_offsets[first + readable[0] :][:2]
-            chosen.append(corpus.tokens[start:end].tolist())
-    return chosen[:count]
-
-
-@torch.no_grad()
-def guess_held_out(
-    recipe: Recipe, model: HFBertForPreTraining, tokenizer: PreTrainedTokenizerBase, corpus: TokenizedCorpus
-) -> list[dict[str, Any]]:
-    """Ten held-out sentences with some pieces masked, and the likeliest pieces at each mask."""
-    collate = DataCollatorForPreTraining(tokenizer, mask_replace_prob=1.0, random_replace_prob=0.0)
-    model.eval()
-    rows = []
-    for sentence in choose_sentences(recipe, corpus, count=10):
-        batch = collate([{"input_ids": [tokenizer.cls_token_id, *sentence, tokenizer.sep_token_id]}])
-        labels = batch.pop("labels")[0]
-        masked = labels != -100
-        logits = model(**batch.to(model.device)).prediction_logits[0, masked]
-        likeliest = logits.softmax(-1).topk(3)
-        guesses = [
-            list(zip(tokenizer.convert_ids_to_tokens(ids), probabilities, strict=True))
-            for ids, probabilities in zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
-        ]
-        text = BETWEEN_WIDE.sub("", str(tokenizer.decode(batch["input_ids"][0, 1:-1])))
-        truths = tokenizer.convert_ids_to_tokens(labels[masked].tolist())
-        rows.append({"text": text, "truths": truths, "guesses": guesses})
-    return rows
 
 
 if __name__ == "__main__":

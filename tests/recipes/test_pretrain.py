@@ -19,6 +19,7 @@ from transformers import AutoModelForPreTraining, AutoTokenizer, BertForPreTrain
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "recipes"))
 import pretrain  # noqa: E402
+import pretrain_report  # noqa: E402
 
 from hfbert import cli  # noqa: E402
 from hfbert.training.checkpoint import latest_checkpoint, load_training_state  # noqa: E402
@@ -161,7 +162,7 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(tmp_path: Path, corpus: 
 
 def test_guesses_show_chinese_without_the_spaces_of_decoding() -> None:
     decoded = "我 喜 欢 [MASK] 度 学 习 ， the [MASK] cat [MASK] 。"
-    assert pretrain.BETWEEN_WIDE.sub("", decoded) == "我喜欢[MASK]度学习， the [MASK] cat [MASK]。"
+    assert pretrain_report.BETWEEN_WIDE.sub("", decoded) == "我喜欢[MASK]度学习， the [MASK] cat [MASK]。"
 
 
 def test_an_existing_tokenizer_can_be_used(tmp_path: Path, corpus: Path, finished: tuple[Path, str]) -> None:
