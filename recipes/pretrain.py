@@ -17,7 +17,7 @@ from accelerate.accelerator import Accelerator
 from huggingface_hub.errors import StrictDataclassError
 from pretrain_report import guess_held_out, list_facts, list_results
 from rich.console import Console
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
@@ -41,6 +41,8 @@ from hfbert.training.pretraining import PretrainingTask, constant_baselines, eva
 from hfbert.training.report import guesses_table, plot_curves, read_metrics, results_table
 from hfbert.training.run_folder import RECIPE, check_run, make_folder
 from hfbert.training.start import load_config
+
+GENERAL_DOCUMENTS = 500  # of the general corpus are measured on
 
 
 @dataclass(kw_only=True)
@@ -80,6 +82,7 @@ class RecipeOptions:
     """What is this recipe's own."""
 
     validation_split_percentage: float = 2.0  # share of documents held out for evaluation, in percent
+    general_corpus: str | None = None  # another text to measure on, such as a general one beside a domain's
     overwrite_output_dir: bool = False  # throw away the run in output_dir
     push_to_hub: bool = False  # upload output_dir/model when the run ends
     hub_model_id: str | None = None  # repository to upload to; none: the name of output_dir
@@ -130,8 +133,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     train_rows, held_out_rows = make_rows(recipe, tokenizer, corpus)
     accelerator.print(f"training: {pair_statistics(train_rows)}\nheld out: {pair_statistics(held_out_rows)}")
 
-    held_out = collate_held_out(recipe, tokenizer, held_out_rows)
-    loop = make_loop(accelerator, recipe, tokenizer, train_rows, held_out)
+    measured = {"": collate_held_out(recipe, tokenizer, held_out_rows)}
+    if recipe.own.general_corpus is not None:
+        general = read_general(recipe, tokenizer, recipe.own.general_corpus)
+        measured["general_"] = collate_held_out(recipe, tokenizer, general)
+    loop = make_loop(accelerator, recipe, tokenizer, train_rows, measured)
     loop.run()
     if accelerator.is_main_process:
         finish(recipe, accelerator.unwrap_model(loop.model), tokenizer, corpus, time.perf_counter() - started)
@@ -224,6 +230,15 @@ def make_rows(
     )
 
 
+def read_general(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, corpus_name: str) -> SentencePairs:
+    """Pairs of the first documents of a general corpus, cut and masked like those of the run."""
+    options = replace(recipe.corpus, corpus=corpus_name, max_documents=GENERAL_DOCUMENTS)
+    words = ChineseWords() if recipe.masking.whole_word_mask else None
+    corpus, _ = tokenize_corpus(read_documents(options), tokenizer, words)
+    seed = recipe.train.seed
+    return SentencePairs(corpus, recipe.pairs, tokenizer.cls_token_id, tokenizer.sep_token_id, seed)
+
+
 def make_collator(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> DataCollatorForPreTraining:
     return DataCollatorForPreTraining(tokenizer, **asdict(recipe.masking), seed=recipe.train.seed)
 
@@ -245,9 +260,20 @@ def make_loop(
     recipe: Recipe,
     tokenizer: PreTrainedTokenizerBase,
     rows: SentencePairs,
-    held_out: list[dict[str, Tensor]],
+    measured: dict[str, list[dict[str, Tensor]]],
 ) -> TrainingLoop:
-    """The model, new or from the newest complete checkpoint, and the loop that trains it."""
+    """The model, new or from the newest complete checkpoint, and the loop that trains it.
+
+    `measured` are the held-out batches, and others under the name that their metrics get in front.
+    """
+
+    def measure(model: nn.Module) -> dict[str, float]:
+        return {
+            f"{start}{name}": value
+            for start, batches in measured.items()
+            for name, value in evaluate(accelerator, model, batches).items()
+        }
+
     checkpoint, passed_over = latest_checkpoint(recipe.output_dir)
     for line in passed_over:
         accelerator.print(f"warning: {line}")
@@ -256,7 +282,7 @@ def make_loop(
         model = HFBertForPreTraining.from_pretrained(checkpoint, dtype=torch.float32)
     elif recipe.model.model_name_or_path is not None:
         model = load_start(accelerator, recipe, tokenizer)
-        before = evaluate(accelerator, model.to(accelerator.device), held_out)
+        before = measure(model.to(accelerator.device))
         told = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in before.items())
         accelerator.print(f"before training, held out: {told}")
     else:
@@ -269,7 +295,7 @@ def make_loop(
         accelerator.unwrap_model(loop.model).save_pretrained(folder)
         save_tokenizer(tokenizer, folder)
 
-    baselines = constant_baselines(held_out)
+    baselines = constant_baselines(measured[""])
     loop = TrainingLoop(
         accelerator,
         model,
@@ -279,7 +305,7 @@ def make_loop(
         recipe.train,
         recipe.optim,
         save_model,
-        evaluate=lambda model: evaluate(accelerator, model, held_out) | baselines,
+        evaluate=lambda model: measure(model) | baselines,
     )
     accelerator.init_trackers("tensorboard")
     if checkpoint is not None:

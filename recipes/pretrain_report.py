@@ -23,7 +23,8 @@ BETWEEN_WIDE = re.compile(rf"(?<={WIDE}) (?={WIDE}|\[MASK\])|(?<=\[MASK\]) (?={W
 
 def list_results(last: Mapping[str, Any]) -> list[tuple[str, float, float | None]]:
     """(metric, value, baseline or None) of the last evaluation."""
-    names = ("masked_loss", "masked_accuracy", "next_sentence_loss", "next_sentence_accuracy")
+    names = ["masked_loss", "masked_accuracy", "next_sentence_loss", "next_sentence_accuracy"]
+    names += [f"general_{name}" for name in names]
     return [
         (name.replace("_", " "), last[f"eval_{name}"], last.get(f"eval_{name}_baseline"))
         for name in names

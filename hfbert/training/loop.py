@@ -121,7 +121,15 @@ def make_accelerator(options: TrainOptions) -> Accelerator:
     if tracker is not None and find_spec(tracker) is None:
         raise ValueError(f"report_to={tracker}: not installed; pip install {tracker}, or --report_to none")
     folders = ProjectConfiguration(options.output_dir, logging_dir=f"{options.output_dir}/logs")
-    accelerator = Accelerator(mixed_precision=precision, log_with=tracker, project_config=folders)
+    num_launched = int(os.environ.get("WORLD_SIZE", "1"))
+    # Without being told, accelerate leaves several processes without GPUs to train alone, each the same.
+    is_cpu = num_launched > 1 and not torch.cuda.is_available()
+    accelerator = Accelerator(cpu=is_cpu, mixed_precision=precision, log_with=tracker, project_config=folders)
+    if accelerator.num_processes != num_launched:
+        raise ValueError(
+            f"{num_launched} processes were launched and {accelerator.num_processes} know of each other: "
+            "check the launcher's configuration"
+        )
     # `accelerate launch` without a configuration leaves a process one thread, whatever the machine has.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     share = cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

@@ -256,7 +256,6 @@ def test_two_processes_reach_the_weights_of_one(tmp_path: Path, corpus: Path) ->
         config = str(write_recipe(folder, corpus, **settings))
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
         environment = os.environ | {
-            "ACCELERATE_USE_CPU": "true",
             "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
         }
@@ -339,10 +338,17 @@ def test_a_run_goes_on_from_a_model_with_longer_rows_and_another_vocabulary(
     settings = {name: value for name, value in SMALL.items() if name not in names}
     settings |= {"max_length": 48, "corpus": str(corpus), "output_dir": str(tmp_path / "run")}
     settings |= {"model_name_or_path": str(start), "tokenizer": str(tmp_path / "vocab.txt"), "max_steps": 2}
+    (tmp_path / "general.txt").write_text(
+        "the cat reads. 我喜欢音乐。\nmy friend sees rain.\n\na teacher. books."
+    )
+    settings["general_corpus"] = str(tmp_path / "general.txt")
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
     pretrain.main(["--config", str(tmp_path / "recipe.yaml")])
     shown = capsys.readouterr().out
     assert "2 of them new to the model" in shown and "before training, held out: loss" in shown
+    before = float(re.findall(r"before training.* general masked loss ([\d.]+)", shown)[0])
+    last = read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]
+    assert last["eval_general_masked_loss"] != before and "general masked accuracy" in shown
     model = AutoModelForPreTraining.from_pretrained(tmp_path / "run/model")
     assert model.config.max_position_embeddings == 48 and model.config.hidden_size == 16
     with pytest.raises(SystemExit):

@@ -103,4 +103,4 @@ def test_two_processes_give_what_one_gives_to_the_last_row(tmp_path: Path) -> No
         subprocess.run(command, check=True, capture_output=True, timeout=300)
         found.append(np.load(tmp_path / f"{processes}.npy"))
     assert len(found[0]) == sum(range(1, 34))
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_allclose(*found, atol=1e-6)  # other batches, and so other last bits
