@@ -119,6 +119,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     task_names: list[Any] = recipe.task.task_name or [None]
     tokenizer = load_tokenizer(recipe.tune.tokenizer or recipe.tune.model_name_or_path)
     tasks = [read_texts(recipe, name) for name in task_names]
+    for table in (table for texts in tasks for table in texts.parts.values() if table.num_dropped):
+        accelerator.print(f"warning: {table.name}: {table.num_dropped} broken lines left out")
     # All features are made before anything is written: they look at every cell.
     rows = [{part: make_rows(recipe, texts, part, tokenizer) for part in texts.parts} for texts in tasks]
     output_dir = Path(recipe.train.output_dir)

@@ -87,7 +87,8 @@ class Table:
             raise ValueError(f"{self.name} has no column {column!r}, only {there}: {remedy}")
 
     def head(self, limit: int | None) -> "Table":
-        return Table(self.name, self.rows[:limit], None if self.lines is None else self.lines[:limit])
+        lines = None if self.lines is None else self.lines[:limit]
+        return Table(self.name, self.rows[:limit], lines, self.num_dropped)
 
     def select(self, numbers: Iterable[int]) -> "Table":
         numbers = list(numbers)

@@ -216,6 +216,20 @@ def test_a_checkpoint_with_its_labels_in_another_order_scores_the_same(start: Pa
     assert straight["metrics"] == permuted["metrics"] == leaf(tmp_path / "run")["metrics"]
 
 
+def test_broken_lines_of_qqp_are_left_out_and_said(
+    start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "QQP").mkdir()
+    head = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
+    rows = [f"{number}\t1\t2\twho is anna?\twho is bob?\t{number % 2}" for number in range(20)]
+    for part, more in (("train", ["broken\tline"]), ("dev", [])):
+        (tmp_path / "QQP" / f"{part}.tsv").write_text("\n".join([head, *rows, *more]) + "\n")
+    data = ["--dataset_name", str(tmp_path), "--task_name", "qqp", "--max_steps", "1"]
+    glue.main(flags(start, tmp_path / "run", *data))
+    assert "train.tsv: 1 broken lines left out" in capsys.readouterr().out
+    assert leaf(tmp_path / "run")["train_rows"] == 20
+
+
 def test_files_without_names_of_columns_are_read_by_number(start: Path, tmp_path: Path) -> None:
     rows = [f"{text}\t{label}" for text, label in sentences(60, 4)]
     (tmp_path / "train.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
