@@ -38,6 +38,9 @@ HEADS: dict[str, Any] = {
     "tag": HFBertForTokenClassification,
     "answer": HFBertForQuestionAnswering,
 }
+# Their weights have the same names, and those of tags are a part of those of sentences: only what the model
+# calls itself tells them apart (older taggers carry a pooler too).
+CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification", "ForMultipleChoice")
 Row = dict[str, Any]
 
 
@@ -77,9 +80,21 @@ def load_predictor(task: str, name_or_path: str, batch_size: int = 32) -> Predic
         raise ValueError(
             f"{name_or_path} has no trained head for {task} ({missing[0]} is not in it): name one that has"
         )
+    other = find_other_head(task, model.config.architectures)
+    if other:
+        raise ValueError(f"{name_or_path} has no trained head for {task} (it is {other}): name one that has")
     model.config.sparse_prediction = True  # logits of masked LM where a label asks for them
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return Predictor(task, model.eval().to(device), load_tokenizer(name_or_path), batch_size)
+
+
+def find_other_head(task: str, architectures: Sequence[str] | None) -> str | None:
+    """The class of a model that classifies something else than the task does; None if there is none."""
+    own = HEADS[task].__name__.removeprefix("HFBert")
+    named = [name for name in architectures or () if name.endswith(CLASSIFIERS)]
+    if own not in CLASSIFIERS or not named or any(name.endswith(own) for name in named):
+        return None
+    return named[0]
 
 
 @torch.inference_mode()
@@ -124,8 +139,11 @@ def fill_mask(predictor: Predictor, texts: Sequence[str], top_k: int = 5) -> lis
 
     {"filled", "is_cut", "masks": [{"start", "end", "candidates": [{"token", "score"}]}]}: scores are
     probabilities over the whole vocabulary, special tokens are no candidates. Of a text longer than the model
-    is, what fits round each mask is read (`is_cut`). ValueError for a text without a mask.
+    is, what fits round each mask is read (`is_cut`). ValueError for a text without a mask, and for a `top_k`
+    below 1.
     """
+    if top_k < 1:
+        raise ValueError(f"top_k={top_k} must be 1 or more")
     tokenizer, room = predictor.tokenizer, predictor.max_length - 2
     rows: list[Row] = []
     owners: list[int] = []
@@ -181,13 +199,16 @@ def _encode_masked(text: str, tokenizer: PreTrainedTokenizerBase) -> tuple[list[
 
 def _read_masks(predictor: Predictor, outputs: Any, rows: list[Row], top_k: int) -> list[list[Any]]:
     """The candidates at each mask of each row; the logits are those of masks only, (masks, V)."""
+    tokenizer = predictor.tokenizer
     shares = outputs.logits.float().softmax(-1)
-    shares[:, predictor.tokenizer.all_special_ids] = 0
-    best = shares.topk(min(top_k, shares.shape[1]))
+    shares[:, len(tokenizer) :] = -1  # a model may have more rows than its tokenizer has pieces
+    shares[:, tokenizer.all_special_ids] = -1
+    num_words = min(shares.shape[1], len(tokenizer)) - len(tokenizer.all_special_ids)
+    best = shares.topk(min(top_k, num_words))
     ranked = [
         [{"token": token, "score": score} for token, score in zip(tokens, scores, strict=True)]
         for tokens, scores in zip(
-            map(predictor.tokenizer.convert_ids_to_tokens, best.indices.tolist()),
+            map(tokenizer.convert_ids_to_tokens, best.indices.tolist()),
             best.values.tolist(),
             strict=True,
         )

@@ -42,7 +42,8 @@ def predict_file(task: str, model: str, file: str, top_k: int, batch_size: int) 
     while chunk := list(islice(lines, CHUNK)):
         for result in predict_chunk(predictor, chunk, top_k):
             num_failed += isinstance(result, dict) and "error" in result
-            print(json.dumps(result, ensure_ascii=False).encode("utf-8", "replace").decode())
+            text = json.dumps(result, ensure_ascii=False, allow_nan=False)  # NaN is no JSON, and no answer
+            print(text.encode("utf-8", "replace").decode())
     return num_failed
 
 
@@ -81,7 +82,10 @@ def _parse(line: str, is_json: bool, predictor: Predictor) -> str | tuple[str, .
     task = predictor.task
     first, second = ("question", "context") if task == "answer" else ("text", "text_pair")
     if is_json:
-        row = json.loads(line)
+        try:
+            row = json.loads(line)
+        except RecursionError:
+            raise ValueError("nested too deeply for a line of text") from None
         if not isinstance(row, dict) or not isinstance(row.get(first), str):
             raise ValueError(f"no text under {first!r}")
         parts = [row[name] for name in (first, second) if isinstance(row.get(name), str)]

@@ -64,7 +64,8 @@ def test_questions_are_read_from_stdin_as_json(
 def test_a_line_that_cannot_be_done_says_why_and_the_others_are_done(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "in.jsonl").write_text('{"text": "no mask"}\n{"text": "a [MASK]"}\n[]\n\n{"words": 1}\n')
+    lines = ['{"text": "no mask"}', '{"text": "a [MASK]"}', "[" * 100_000, "", '{"words": 1}']
+    (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
     with pytest.raises(SystemExit) as caught:
         main(["predict", "fill_mask", model, str(tmp_path / "in.jsonl")])
     shown = capsys.readouterr()
