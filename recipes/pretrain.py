@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -267,13 +268,7 @@ def make_loop(
     `measured` are the held-out batches, and others under the name that their metrics get in front.
     """
 
-    def measure(model: nn.Module) -> dict[str, float]:
-        return {
-            f"{start}{name}": value
-            for start, batches in measured.items()
-            for name, value in evaluate(accelerator, model, batches).items()
-        }
-
+    measure = partial(measure_all, accelerator, measured)
     checkpoint, passed_over = latest_checkpoint(recipe.output_dir)
     for line in passed_over:
         accelerator.print(f"warning: {line}")
@@ -314,6 +309,17 @@ def make_loop(
             f"continuing from {checkpoint}", *[f"warning: {warning}"] if warning else [], sep="\n"
         )
     return loop
+
+
+def measure_all(
+    accelerator: Accelerator, measured: dict[str, list[dict[str, Tensor]]], model: nn.Module
+) -> dict[str, float]:
+    """Losses and accuracies on all batches that are measured on."""
+    return {
+        f"{start}{name}": value
+        for start, batches in measured.items()
+        for name, value in evaluate(accelerator, model, batches).items()
+    }
 
 
 def load_start(
